@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_iter, tree_map
 import backplane_tools
 import torch_backplane
 from torch_backplane import __version__, _backend, fallback
-from torch_backplane.ops import registry, ways
+from torch_backplane.ops import host, registry, schema, ways
 
 __all__ = ["Coverage", "Operator"]
 
@@ -236,29 +236,6 @@ def _site(enclosing: list[str]) -> str:
 
 def _on_the_host(func: Any, args: Any, kwargs: Any) -> Any:
     """Runs on the CPU what the device refused, so that the run goes on and shows what else is missing."""
-    device_of: dict[int, torch.Tensor] = {}
-    copies: dict[int, torch.Tensor] = {}
-
-    def to_host(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.device.type == _backend.device:
-            if id(leaf) not in copies:
-                copies[id(leaf)] = leaf.cpu()
-                device_of[id(copies[id(leaf)])] = leaf
-            return copies[id(leaf)]
-        if isinstance(leaf, torch.device) and leaf.type == _backend.device:
-            return torch.device("cpu")
-        return None if isinstance(leaf, torch.Generator) else leaf
-
-    def to_device(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        return device_of[id(leaf)] if id(leaf) in device_of else leaf.to(_backend.device)
-
-    host_args, host_kwargs = tree_map(to_host, (args, kwargs))
-    result = func(*host_args, **host_kwargs)
-    for i, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            for leaf in tree_iter(host_args[i] if i < len(host_args) else host_kwargs.get(argument.name)):
-                if id(leaf) in device_of:
-                    device_of[id(leaf)].resize_(leaf.shape).copy_(leaf)
-    return tree_map(to_device, result)
+    args, kwargs = tree_map(lambda leaf: None if isinstance(leaf, torch.Generator) else leaf, (args, kwargs))
+    names = [argument.name for argument in func._schema.arguments]
+    return host.staged(func, schema.mutated(func._schema), names)(*args, **kwargs)

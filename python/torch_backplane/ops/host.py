@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 
 __all__ = ["bind", "host_kernel"]
 
@@ -33,7 +34,13 @@ def host_kernel(function: Callable[..., Any] | None = None, *, mutates_args: Ite
     """
     if function is None:
         return functools.partial(host_kernel, mutates_args=mutates_args)
-    return _staged(function, None if mutates_args is None else tuple(mutates_args))
+    names = list(inspect.signature(function).parameters)
+    mutates = None if mutates_args is None else tuple(mutates_args)
+    if wrong := [name for name in mutates or () if name not in names]:
+        raise ValueError(f"host_kernel(mutates_args=...) names {wrong}, and the function has {names}")
+    call: Any = staged(function, mutates or (), names)
+    call._host_function, call._mutates_args = function, mutates
+    return call
 
 
 def bind(function: Any, schema: Any, mutated: Sequence[str]) -> Callable[..., Any]:
@@ -47,75 +54,63 @@ def bind(function: Any, schema: Any, mutated: Sequence[str]) -> Callable[..., An
     given = function._mutates_args
     if given is not None and set(given) != set(mutated):
         raise ValueError(f"host_kernel(mutates_args={list(given)}) and the schema '{schema}' differ: leave it out")
-    return _staged(function._host_function, tuple(mutated), [argument.name for argument in schema.arguments])
+    return staged(function._host_function, mutated, [argument.name for argument in schema.arguments])
 
 
-def _staged(
-    function: Callable[..., Any], mutates: tuple[str, ...] | None, names: Sequence[str] | None = None
-) -> Callable[..., Any]:
-    if names is None:
-        names = list(inspect.signature(function).parameters)
-        if wrong := [name for name in mutates or () if name not in names]:
-            raise ValueError(f"host_kernel(mutates_args=...) names {wrong}, and the function has {list(names)}")
+def staged(function: Callable[..., Any], mutates: Sequence[str], names: Sequence[str]) -> Callable[..., Any]:
+    """The function of CPU tensors as a function of device tensors.
+
+    Args:
+        function: called with copies on the CPU.
+        mutates: the arguments whose copies are copied back.
+        names: of all arguments, by position.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         named = dict(zip(names, args, strict=False)) | kwargs
-        device = _device_of(named.values())
+        device = _device_of(named)
         if device is None:
-            return _as_tensors(function(*args, **kwargs))
-        made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        on_host = {name: _to_host(value, made) for name, value in named.items()}
-        result = function(*(on_host[name] for name in names[: len(args)]), **{name: on_host[name] for name in kwargs})
-        written = [on_host[name] for name in mutates or ()]
-        for host in _tensors(written):
-            original, _ = made[id(host)]
-            if original is not host:
-                original.copy_(host)
-        same = {id(host): made[id(host)][0] for host in _tensors(written)}
-        return _to_device(_as_tensors(result), device, same)
+            return tree_map(_as_tensor, function(*args, **kwargs))
+        originals: dict[int, torch.Tensor] = {}  # by the identity of their copies
+        copies: dict[int, torch.Tensor] = {}  # by the identity of their originals
 
-    call._host_function = function  # type: ignore[attr-defined]
-    call._mutates_args = mutates  # type: ignore[attr-defined]
+        def to_host(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                if id(leaf) not in copies:
+                    copies[id(leaf)] = leaf.detach().cpu()
+                    originals[id(copies[id(leaf)])] = leaf
+                return copies[id(leaf)]
+            return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
+
+        on_host = tree_map(to_host, named)
+        result = function(*(on_host[name] for name in names[: len(args)]), **{name: on_host[name] for name in kwargs})
+        written = {id(leaf) for leaf in tree_leaves([on_host.get(name) for name in mutates])} & originals.keys()
+        for host in [copy for copy in copies.values() if id(copy) in written]:
+            original = originals[id(host)]
+            if original.shape != host.shape:
+                original.resize_(host.shape)
+            original.copy_(host)
+
+        def to_device(leaf: Any) -> Any:
+            """A written argument that is returned is the argument itself."""
+            if not isinstance(leaf := _as_tensor(leaf), torch.Tensor):
+                return leaf
+            return originals[id(leaf)] if id(leaf) in written else leaf.to(device)
+
+        return tree_map(to_device, result)
+
     return call
 
 
-def _tensors(values: Iterable[Any]) -> Iterable[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
-
-
-def _device_of(values: Iterable[Any]) -> torch.device | None:
+def _device_of(tree: Any) -> torch.device | None:
     """The device for results: of the first tensor that is not on the CPU, or an argument that is a device."""
-    values = list(values)
-    named = [value for value in values if isinstance(value, torch.device)]
-    return next((d for d in [*(t.device for t in _tensors(values)), *named] if d.type != "cpu"), None)
+    leaves = tree_leaves(tree)
+    found = [leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    found += [leaf for leaf in leaves if isinstance(leaf, torch.device)]
+    return next((device for device in found if device.type != "cpu"), None)
 
 
-def _to_host(value: Any, made: dict[int, tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    """Copy to the CPU; ``made`` has the copies, by identity, with their originals."""
-    if isinstance(value, torch.Tensor):
-        host = next((host for original, host in made.values() if original is value), None)
-        if host is None:
-            host = value.detach().cpu()
-            made[id(host)] = (value, host)
-        return host
-    if isinstance(value, torch.device):
-        return torch.device("cpu")
-    return type(value)(_to_host(one, made) for one in value) if isinstance(value, list | tuple) else value
-
-
-def _as_tensors(value: Any) -> Any:
-    if type(value).__module__ == "numpy" and hasattr(value, "__array__"):
-        return torch.as_tensor(value)
-    return type(value)(_as_tensors(one) for one in value) if isinstance(value, list | tuple) else value
-
-
-def _to_device(value: Any, device: torch.device, same: dict[int, torch.Tensor]) -> Any:
-    """Copy to the device; a written argument that is returned is the argument itself."""
-    if isinstance(value, torch.Tensor):
-        return same[id(value)] if id(value) in same else value.to(device)
-    return type(value)(_to_device(one, device, same) for one in value) if isinstance(value, list | tuple) else value
+def _as_tensor(leaf: Any) -> Any:
+    is_array = type(leaf).__module__ == "numpy" and hasattr(leaf, "__array__")
+    return torch.as_tensor(leaf) if is_array else leaf
