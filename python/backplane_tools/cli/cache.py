@@ -6,7 +6,7 @@ import shutil
 
 import click
 
-from backplane_tools.cli.backend import load_backend
+from backplane_tools.cli.output import load_backend
 
 
 @click.command()

@@ -11,8 +11,17 @@ from typing import Any
 
 import click
 
-from backplane_tools.cli.backend import load_backend
-from backplane_tools.cli.output import COLOURS, FILE, SCRIPT, console, exit_if, from_here, table, write_json
+from backplane_tools.cli.output import (
+    COLOURS,
+    FILE,
+    SCRIPT,
+    console,
+    exit_if,
+    from_here,
+    load_backend,
+    table,
+    write_json,
+)
 from backplane_tools.cli.program import failed, run_program
 
 

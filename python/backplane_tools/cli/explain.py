@@ -17,17 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["explain"]
 
-_SHORT_DTYPES = {
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "half": "float16",
-    "fp32": "float32",
-    "float": "float32",
-    "fp64": "float64",
-    "double": "float64",
-    "int": "int32",
-    "long": "int64",
-}
+# torch has half, float, double, int and long itself.
+_SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 
 @click.command()

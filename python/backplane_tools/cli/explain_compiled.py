@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.markup import escape
 
-from backplane_tools.cli.backend import load_backend
-from backplane_tools.cli.output import COLOURS, console, exit_if, from_here, table
+from backplane_tools.cli.output import COLOURS, console, exit_if, from_here, load_backend, table
 from backplane_tools.cli.program import failed, run_program
 
 if TYPE_CHECKING:

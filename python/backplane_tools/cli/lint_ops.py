@@ -15,8 +15,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from backplane_tools.cli.backend import load_backend
-from backplane_tools.cli.output import FILE, check_folders, console, exit_if, from_here, write_json
+from backplane_tools.cli.output import FILE, check_folders, console, exit_if, from_here, load_backend, write_json
 
 if TYPE_CHECKING:
     from torch_backplane.ops import Finding

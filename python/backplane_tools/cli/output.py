@@ -1,4 +1,4 @@
-"""What the commands share: options that name files, the console, tables, files of JSON, the exit status."""
+"""What the commands share: the backend, options that name files, the console, tables, JSON files, the exit status."""
 
 from __future__ import annotations
 
@@ -27,6 +27,17 @@ COLOURS = {
     "generated": "green",
     "native": "green",
 }
+
+
+def load_backend() -> str:
+    """Import the installed backend; its device's name."""
+    import torch  # noqa: F401  brings the backend with it
+
+    from torch_backplane import _backend
+
+    if not _backend.loaded():
+        raise click.UsageError("no backend is installed, or it did not load: see torch-backplane doctor")
+    return _backend.device
 
 
 def console() -> Console:

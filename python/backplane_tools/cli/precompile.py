@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from backplane_tools.cli.backend import load_backend
-from backplane_tools.cli.output import SCRIPT, exit_if
+from backplane_tools.cli.output import SCRIPT, exit_if, load_backend
 
 
 @click.command()
