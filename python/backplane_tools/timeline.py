@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["MOST", "Copies", "DeviceTime", "Fallback", "Gap", "Kernel", "Summary", "Work", "summarize", "tables"]
+from torch_backplane.fallback import Count
+
+__all__ = ["MOST", "Copies", "DeviceTime", "Gap", "Kernel", "Summary", "Work", "summarize", "tables"]
 
 MOST = 10
 """Rows of a table that are shown."""
@@ -74,17 +76,6 @@ class DeviceTime:
     device: int
     busy_microseconds: float
     streams: int
-
-
-@dataclass(frozen=True)
-class Fallback:
-    """An operator that ran on the CPU."""
-
-    op: str
-    calls: int
-    widened: int
-    """Calls that were computed in float32 for a half type."""
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -190,7 +181,7 @@ def _grouped(work: Sequence[Work], made: Callable[[str, list[Work], float], Any]
 
 
 def tables(
-    summary: Summary, device: str, fallbacks: Sequence[Fallback]
+    summary: Summary, device: str, fallbacks: Sequence[Count]
 ) -> Iterator[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
     """Yield what is shown of a summary: the title, which is the first column's, the other columns, the rows."""
 

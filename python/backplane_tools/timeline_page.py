@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from backplane_tools.timeline import MOST, Fallback, Summary, Work, tables
+from backplane_tools.timeline import MOST, Summary, Work, tables
+from torch_backplane.fallback import Count
 
 __all__ = ["page"]
 
@@ -42,7 +43,7 @@ svg { width: 100%; height: 26px; background: color-mix(in srgb, var(--line) 40%,
 """
 
 
-def page(summary: Summary, title: str, device: str, fallbacks: Sequence[Fallback]) -> str:
+def page(summary: Summary, title: str, device: str, fallbacks: Sequence[Count]) -> str:
     """Write a page.
 
     Args:

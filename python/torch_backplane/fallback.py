@@ -179,6 +179,12 @@ class Count:
     seconds: float = 0.0
     site: str = ""
 
+    def since(self, before: Count) -> Count:
+        """The difference to an earlier count; if the account was reset since, all of it."""
+        if self.calls < before.calls:
+            return self
+        return replace(self, **{name: getattr(self, name) - getattr(before, name) for name in _NUMBERS})
+
 
 _NUMBERS = ("calls", "bytes_to_host", "bytes_to_device", "bytes_shared", "widened", "seconds")
 
@@ -188,6 +194,12 @@ class Report:
     """The account of every operator that ran on the CPU; :meth:`__str__` is a table."""
 
     counts: tuple[Count, ...]
+
+    def since(self, before: Report) -> list[Count]:
+        """What ran on the CPU after an earlier report; everything of an operator whose account was reset since."""
+        known = {count.op: count for count in before.counts}
+        spent = [count.since(known.get(count.op, Count(count.op, 0))) for count in self.counts]
+        return [count for count in spent if count.calls]
 
     def to_json(self) -> str:
         """The same as JSON: an object with a list ``ops`` and the sums ``total``."""
@@ -284,21 +296,15 @@ class budget:
     def __enter__(self) -> budget:
         self._accounting = accounting(True).__enter__()
         _backend.C.fallback.new_site_epoch()
-        self._before = {count.op: count for count in _counts(latest_site=True)}
+        self._before = Report(tuple(_counts(latest_site=True)))
         return self
 
     def __exit__(self, exc_type: object, *exc_info: object) -> None:
-        ran = [spent for count in _counts(latest_site=True) if (spent := self._spent(count)).calls > 0]
+        ran = Report(tuple(_counts(latest_site=True))).since(self._before)
         self._accounting.__exit__()
         if exc_type is None and (broken := self._broken(ran)):
             lines = "".join(f"\n  {count.op}: {count.calls} calls{_at(count.site)}" for count in ran)
             raise BudgetExceeded(f"the CPU fallback's budget is exceeded: {', '.join(broken)}. What ran there:{lines}")
-
-    def _spent(self, now: Count) -> Count:
-        before = self._before.get(now.op, Count(now.op, 0))
-        if now.calls < before.calls:  # the account was reset within the block
-            return now
-        return replace(now, **{name: getattr(now, name) - getattr(before, name) for name in _NUMBERS})
 
     def _broken(self, ran: list[Count]) -> list[str]:
         calls = sum(count.calls for count in ran)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from backplane_tools.cli.backend import load_backend
-from backplane_tools.cli.output import FILE, SCRIPT, console, exit_if, table, write_json
+from backplane_tools.cli.output import FILE, SCRIPT, console, exit_if, load_backend, table, write_json
 from backplane_tools.cli.program import failed, run_program
 
 if TYPE_CHECKING:
-    from backplane_tools.timeline import Fallback, Summary
+    from backplane_tools.timeline import Summary
+    from torch_backplane.fallback import Count
 
 
 class _OwnOptionsAnywhere(click.Command):
@@ -62,20 +62,15 @@ def trace(
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    from backplane_tools.timeline import Fallback, summarize
+    from backplane_tools.timeline import summarize
     from backplane_tools.timeline_page import page
     from torch_backplane import fallback
     from torch_backplane.testing.capabilities import lacks
 
-    before = {count.op: count for count in fallback.report().counts}
+    before = fallback.report()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:
         bad = failed(lambda: run_program(script, args))
-    fallbacks = []
-    for now in fallback.report().counts:
-        old = before.get(now.op, fallback.Count(now.op, 0))
-        if calls := now.calls - old.calls:
-            fallbacks.append(Fallback(now.op, calls, now.widened - old.widened, now.seconds - old.seconds))
-    fallbacks.sort(key=lambda each: -each.seconds)
+    fallbacks = sorted(fallback.report().since(before), key=lambda each: -each.seconds)
     with tempfile.TemporaryDirectory() as folder:
         path = out or Path(folder) / "trace.json"
         profiled.export_chrome_trace(str(path))
@@ -98,7 +93,7 @@ def trace(
     exit_if(bad)
 
 
-def _print(summary: Summary, device: str, fallbacks: list[Fallback]) -> None:
+def _print(summary: Summary, device: str, fallbacks: list[Count]) -> None:
     from backplane_tools.timeline import MOST, tables
 
     out = console()

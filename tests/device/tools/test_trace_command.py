@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from backplane_tools.cli.trace import trace as trace_command
-from backplane_tools.timeline import Copies, DeviceTime, Fallback, Gap, Kernel, summarize
+from backplane_tools.timeline import Copies, DeviceTime, Gap, Kernel, summarize
 from backplane_tools.timeline_page import page
+from torch_backplane.fallback import Count
 
 
 def span(category, name, begin, length, device=0, row=0, **args):
@@ -75,7 +76,7 @@ class Parts(HTMLParser):
 
 
 def test_a_page(written):
-    text = page(summarize(written), "a <program>", "chip", [Fallback("aten::sinc.out", 3, 0, 2e-5)])
+    text = page(summarize(written), "a <program>", "chip", [Count("aten::sinc.out", 3, seconds=2e-5)])
     parts = Parts()
     parts.feed(text)
     assert parts.open == parts.external == []
