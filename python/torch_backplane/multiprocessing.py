@@ -8,7 +8,6 @@ others to torch's. The functions of ``torch.multiprocessing.reductions`` are rep
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import traceback
@@ -23,36 +22,20 @@ from torch_backplane import _backend, compat
 
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]
 
-_REPLACED = "_backplane_replaces"
-
 
 def install() -> None:
     """Register the reducers; repeating is a no-op."""
     reduce_event = compat.reduce_event_name()
-    for name, ours in (
-        ("reduce_storage", _reduce_storage),
-        ("reduce_tensor", _reduce_tensor),
-        (reduce_event, _reduce_event),
-    ):
-        original = getattr(reductions, name)
-        if not hasattr(original, _REPLACED):
-            _replace(name, ours, original)
+    compat.replaces(reductions, "reduce_storage")(_reduce_storage)
+    compat.replaces(reductions, "reduce_tensor")(_reduce_tensor)
+    compat.replaces(reductions, reduce_event)(_reduce_event)
     ForkingPickler.register(torch.UntypedStorage, reductions.reduce_storage)
     from torch_backplane.device.streams import InterprocessEvent
 
     ForkingPickler.register(InterprocessEvent, getattr(reductions, reduce_event))
 
 
-def _replace(name: str, ours: Callable[..., Reduced], original: Callable[..., Any]) -> None:
-    @functools.wraps(original)
-    def reduce(thing: Any) -> Any:
-        return ours(thing, original)
-
-    setattr(reduce, _REPLACED, original)
-    setattr(reductions, name, reduce)
-
-
-def _reduce_tensor(tensor: torch.Tensor, torchs: Callable[..., Any]) -> Any:
+def _reduce_tensor(torchs: Callable[..., Any], tensor: torch.Tensor) -> Any:
     """With the handle in place of the storage, so that pickling it sends no values."""
     reduced = torchs(tensor)
     if reduced[0] is not reductions.rebuild_tensor or tensor.device.type != _backend.device:
@@ -68,7 +51,7 @@ def _rebuild_tensor(
     return reductions.rebuild_tensor(cls, typed, metadata)
 
 
-def _reduce_storage(storage: torch.UntypedStorage, torchs: Callable[..., Any]) -> Any:
+def _reduce_storage(torchs: Callable[..., Any], storage: torch.UntypedStorage) -> Any:
     if storage.device.type != _backend.device:
         return torchs(storage)
     whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
@@ -110,7 +93,7 @@ def _key(process: int, parts: tuple[Any, ...]) -> tuple[str, int, bytes, int]:
     return (_backend.device, process, parts[0], parts[1])
 
 
-def _reduce_event(event: Any, torchs: Callable[..., Any]) -> Any:
+def _reduce_event(torchs: Callable[..., Any], event: Any) -> Any:
     from torch_backplane.device.streams import InterprocessEvent
 
     if not isinstance(event, InterprocessEvent):
