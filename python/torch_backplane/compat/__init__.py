@@ -33,11 +33,6 @@ GONE = {
 
 _REPLACED = "_backplane_replaced"
 
-NEWER_CUDA_NAMES = frozenset(
-    {"caching_allocator_disabled", "current_solver_handle", "export_dot", "export_graph_data", "graph_annotations"}
-)
-"""Names of ``torch.cuda`` that torch 2.11 does not have yet: the first two from 2.13 on, the others later."""
-
 INDUCTOR_CLASSES = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
 """What Inductor looks up in the module of a device that is not registered; from 2.15 on only without the hook."""
 
