@@ -199,7 +199,7 @@ def test_the_journal_survives_half_a_line_and_refuses_another_backend(tmp_path):
     journal = Journal({"seed": 0}, tmp_path)
     journal.open(about, resume=False)
     for name in ("a", "b"):
-        journal.add(Row(Case("s", name), "pass"))
+        journal.add(Row("pass", case=Case("s", name)))
     journal.close()
     journal.path.write_text(journal.path.read_text()[:-20])
     rows = Journal({"seed": 0}, tmp_path).open(about, resume=True)
@@ -429,7 +429,7 @@ def test_the_parent_process_imports_no_torch(whole, tmp_path):
 
 
 def timed(name, status, device=0.0, cpu=0.0):
-    return Row(Case("ops", name), status, device_seconds=device, cpu_seconds=cpu)
+    return Row(status, case=Case("ops", name), device_seconds=device, cpu_seconds=cpu)
 
 
 def test_the_trend_lists_what_changed(tmp_path):
@@ -462,7 +462,7 @@ def test_the_trend_lists_what_changed(tmp_path):
     assert trend.passing == ["ops/heals", "ops/shrinks"]
     assert trend.slower == {"ops/slows": 2.0}
     assert trend.faster == {"ops/speeds": 0.25}
-    assert (trend.added, trend.gone) == (["ops/new"], ["ops/gone"])
+    assert (list(trend.added), trend.gone) == (["ops/new"], ["ops/gone"])
     assert trend.word("ops/slows") == "slower"
     assert "  1 newly failing: ops/breaks" in trend.lines()
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["EXTRA", "ConformanceError", "missing_extra"]
-
-EXTRA: dict[str, str] = {"expecttest": "expecttest", "numpy": "numpy", "scipy": "scipy", "jinja2": "jinja2"}
-"""Module -> distribution of what the extra ``conformance`` brings."""
+EXTRA = frozenset({"expecttest", "numpy", "scipy"})
+"""The modules of the extra ``conformance``."""
 
 
 class ConformanceError(Exception):

@@ -117,7 +117,7 @@ class Pool:
             row = worker.run(case, seed, self.timeout)
         except Died as died:
             seconds = time.perf_counter() - start
-            return Row(case, died.status, str(died), died.log, seconds=seconds, seed=seed), None
+            return Row(died.status, str(died), died.log, case=case, seconds=seconds, seed=seed), None
         grown = 0 < self.setup.memory < 2 * worker.resident()
         if worker.usable and worker.served < self.recycle and not grown:
             return row, worker

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,11 @@ BAD: frozenset[str] = frozenset({"fail", "crash", "timeout", "xpass"})
 """The statuses that make the run fail."""
 
 
-@dataclass
-class Row:
+@dataclass(kw_only=True)
+class Row(Outcome):
     """One case's result."""
 
     case: Case
-    status: str
-    message: str = ""
-    trace: str = ""
-    checks: dict[str, int] = field(default_factory=dict)
-    route: str = ""
-    device_seconds: float = 0
-    cpu_seconds: float = 0
     seconds: float = 0
     """All of the case's time, its CPU reference and comparisons too."""
     seed: int = 0
@@ -51,7 +44,7 @@ class Row:
         values = asdict(outcome)
         for key in ("message", "trace"):  # text that cannot be printed or written would end the run
             values[key] = values[key].encode("utf-8", "backslashreplace").decode()
-        return cls(case, **values, seconds=seconds, seed=seed)
+        return cls(**values, case=case, seconds=seconds, seed=seed)
 
     @property
     def bad(self) -> bool:
@@ -73,7 +66,7 @@ class Row:
     def from_json(cls, data: dict[str, Any]) -> Row:
         """The inverse of :meth:`to_json`. Keys that this version does not know are dropped."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        return cls(Case(data["suite"], data["name"], data["dtype"]), **known)
+        return cls(case=Case(data["suite"], data["name"], data["dtype"]), **known)
 
 
 def read_report(path: Path, option: str) -> dict[str, Any]:

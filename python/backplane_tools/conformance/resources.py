@@ -32,9 +32,7 @@ def worker_threads(jobs: int) -> dict[str, str]:
 
 
 def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def _available() -> int:

@@ -33,8 +33,8 @@ class Trend:
     """Case -> factor."""
     faster: dict[str, float] = field(default_factory=dict)
     """Case -> factor, below 1."""
-    added: list[str] = field(default_factory=list)
-    """Not in the earlier run."""
+    added: dict[str, None] = field(default_factory=dict)
+    """Not in the earlier run; a set in order."""
     gone: list[str] = field(default_factory=list)
     """In the earlier run, and no case of its suite any more."""
 
@@ -67,7 +67,7 @@ class Trend:
             ("newly passing", self.passing),
             ("slower", [f"{case_id} ({factor:.1f}x)" for case_id, factor in self.slower.items()]),
             ("faster", [f"{case_id} ({factor:.2f}x)" for case_id, factor in self.faster.items()]),
-            ("new", self.added),
+            ("new", list(self.added)),
             ("gone", self.gone),
         ):
             if ids:
@@ -80,16 +80,12 @@ class Trend:
         for word in ("failing", "passing", "slower", "faster"):
             if case_id in getattr(self, word):
                 return word
-        return "new" if case_id in self._added else ""
-
-    def __post_init__(self) -> None:
-        self._added: set[str] = set()
+        return "new" if case_id in self.added else ""
 
     def _add(self, row: Row, before: Row | None) -> None:
         case_id = row.case.id
         if before is None:
-            self.added.append(case_id)
-            self._added.add(case_id)
+            self.added[case_id] = None
             return
         if row.status in _FAILING and before.status not in _FAILING:
             self.failing.append(case_id)

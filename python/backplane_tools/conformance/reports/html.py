@@ -7,8 +7,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import jinja2
+
 from backplane_tools.conformance.engine import Report
-from backplane_tools.conformance.errors import missing_extra
 from backplane_tools.conformance.record import BAD, STATUSES, Row
 from backplane_tools.conformance.trend import Trend
 
@@ -18,15 +19,7 @@ _TEMPLATE = "report.html.jinja"
 
 
 def write_html(report: Report, trend: Trend | None, path: Path) -> None:
-    """Write the page.
-
-    Raises:
-        ConformanceError: jinja2 is not installed.
-    """
-    try:
-        import jinja2
-    except ModuleNotFoundError as error:
-        raise missing_extra(error, "the HTML report") or error from error
+    """Write the page."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )

@@ -14,12 +14,9 @@ __all__ = ["write_junit"]
 
 # status -> its element
 _ELEMENT = {
-    "fail": "failure",
-    "xpass": "failure",
-    "crash": "error",
-    "timeout": "error",
-    "skip": "skipped",
-    "xfail": "skipped",
+    **dict.fromkeys(("fail", "xpass"), "failure"),
+    **dict.fromkeys(("crash", "timeout"), "error"),
+    **dict.fromkeys(("skip", "xfail"), "skipped"),
 }
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

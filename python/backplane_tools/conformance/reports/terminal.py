@@ -17,15 +17,8 @@ from backplane_tools.conformance.trend import Trend
 
 __all__ = ["Terminal", "summarise"]
 
-COLOURS = {
-    "pass": "green",
-    "xfail": "yellow",
-    "skip": "dim",
-    "fail": "bold red",
-    "crash": "bold magenta",
-    "timeout": "bold magenta",
-    "xpass": "bold red",
-}
+COLOURS = {status: "bold red" for status in BAD} | {"pass": "green", "xfail": "yellow", "skip": "dim"}
+COLOURS |= dict.fromkeys(("crash", "timeout"), "bold magenta")
 _STEPS = 20  # plain lines of progress a run
 
 
