@@ -16,8 +16,6 @@ from torch_backplane import _backend, compiler
 from torch_backplane.inductor.observer import observing
 from torch_backplane.ops import registry, ways
 
-__all__ = ["Break", "Call", "Graph", "Kernel", "Report", "Time", "collect"]
-
 SORTS_AND_SEARCHES = ("sort", "topk", "bucketize", "searchsorted")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
 

@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["RULES", "Problem", "lint"]
-
 RULES = {
     "type": "types are i8 .. u64, f32 and f64: C's own differ between compilers",
     "half": "halves are u16 in memory and f32 in registers: no compiler's type of them",

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from backplane_tools.timeline import MOST, Summary, Work, tables
 from torch_backplane.fallback import Count
 
-__all__ = ["page"]
-
 _MOST_BARS = 4000  # of a row; where there are more, bars that touch become one
 _WIDTH = 1000.0
 _STYLE = """

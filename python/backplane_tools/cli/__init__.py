@@ -8,8 +8,6 @@ import click
 
 from backplane_sdk import __version__
 
-__all__ = ["main"]
-
 # command -> (module:attribute, one line for --help)
 COMMANDS = {
     "new": ("backplane_tools.cli.new:new", "Write a new backend project."),

@@ -19,8 +19,6 @@ import click
 import backplane_sdk
 from torch_backplane._installed import installed_backends, package_folders
 
-__all__ = ["check_driver"]
-
 _PROGRAM = "backplane-check-driver"
 _SHIMS = ("emulate", "fault", "trace")
 _FLAGS = ["-std=c++17", "-O1"]

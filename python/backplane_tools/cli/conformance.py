@@ -29,8 +29,6 @@ from backplane_tools.conformance.selection import Selection
 from backplane_tools.conformance.suites import SUITES
 from torch_backplane._installed import installed_backends
 
-__all__ = ["conformance"]
-
 _VARIABLES = (
     "DRIVER",
     "SHIMS",

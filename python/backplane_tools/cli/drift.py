@@ -14,8 +14,6 @@ from rich.text import Text
 from backplane_tools.cli.output import FILE, exit_if, write_json
 from backplane_tools.drift import DEVELOPED_WITH, Change, Surface, compare, record
 
-__all__ = ["drift"]
-
 _COLOURS = {"gone": "bold red", "changed": "yellow", "new": "green"}
 
 

@@ -15,8 +15,6 @@ from backplane_tools.cli.output import COLOURS, SCRIPT, console, table
 if TYPE_CHECKING:
     from torch_backplane.ops import Explanation
 
-__all__ = ["explain"]
-
 # torch has half, float, double, int and long itself.
 _SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 

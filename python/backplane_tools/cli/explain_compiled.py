@@ -18,8 +18,6 @@ from backplane_tools.cli.program import failed, run_program
 if TYPE_CHECKING:
     from backplane_tools.compile_report import Graph, Report
 
-__all__ = ["explain_compiled"]
-
 
 def explain_compiled(script: Path, args: Sequence[str], as_json: bool, times: bool) -> None:
     """Run the script and print its report. Exits with 1 if it failed or compiled nothing for the device.

@@ -9,8 +9,6 @@ import click
 from backplane_tools.cli.output import exit_if
 from backplane_tools.dialect import lint
 
-__all__ = ["lint_kernels"]
-
 _DEFAULT = Path("backend/kernels")
 
 

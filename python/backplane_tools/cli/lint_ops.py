@@ -20,8 +20,6 @@ from backplane_tools.cli.output import FILE, check_folders, console, exit_if, fr
 if TYPE_CHECKING:
     from torch_backplane.ops import Finding
 
-__all__ = ["lint_ops"]
-
 _COLOURS = {"error": "bold red", "warning": "yellow"}
 
 

@@ -23,8 +23,6 @@ from cookiecutter.prompt import render_variable
 
 from backplane_sdk import template_dir
 
-__all__ = ["new", "render"]
-
 
 def questions() -> dict[str, Any]:
     """The template's ``cookiecutter.json``."""

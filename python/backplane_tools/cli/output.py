@@ -13,8 +13,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["COLOURS", "FILE", "SCRIPT", "check_folders", "console", "exit_if", "from_here", "table", "write_json"]
-
 FILE = click.Path(dir_okay=False, path_type=Path)
 SCRIPT = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -15,8 +15,6 @@ from rich.markup import escape
 from backplane_tools.cli.output import FILE, check_folders, console, exit_if, write_json
 from backplane_tools.port import Place, Ported, Target, notebook_problem, port_source
 
-__all__ = ["port"]
-
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 

@@ -8,8 +8,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-__all__ = ["failed", "run_program"]
-
 
 def run_program(path: str | Path, args: Sequence[str]) -> None:
     """Run it with these arguments, beside the modules of its folder."""

@@ -29,8 +29,6 @@ from torch_backplane.testing.compare import (
 from torch_backplane.testing.observe import Observation, observe, seed_generators, tensors
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["Checker", "all_warnings", "cotangent", "largest", "seeded"]
-
 # Calls whose distribution is compared, over many draws each.
 _DISTRIBUTIONS = 4
 _HALF = (torch.float16, torch.bfloat16)

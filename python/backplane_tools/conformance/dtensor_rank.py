@@ -27,8 +27,6 @@ from backplane_tools.conformance.suites.ops import OneSample, OpsSuite, elements
 from torch_backplane.testing.compare import Difference, Rules, compare, compare_observations, describe, shorten
 from torch_backplane.testing.observe import Observation, observe, tensors
 
-__all__ = ["ENOUGH", "MOST", "TIMEOUT", "Run", "serve"]
-
 MOST = 12
 """Placements of a sample's tensors that are tried, evenly of all that torch gives."""
 TIMEOUT = timedelta(seconds=60)

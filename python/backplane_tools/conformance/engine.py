@@ -18,8 +18,6 @@ from backplane_tools.conformance.record import STATUSES, Row
 from backplane_tools.conformance.selection import Selection
 from backplane_tools.conformance.suites import SUITES
 
-__all__ = ["Gathered", "Plan", "Report", "execute", "gather"]
-
 
 @dataclass
 class Plan:

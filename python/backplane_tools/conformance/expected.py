@@ -20,8 +20,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Entry", "Expected"]
-
 
 @dataclass(frozen=True)
 class Entry:

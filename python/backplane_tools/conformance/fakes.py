@@ -25,8 +25,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch_backplane.testing.compare import Difference, strides_of
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["FakeMode", "planned_apart"]
-
 # What depends on values, and layouts that have no fake.
 _UNKNOWN = (
     DataDependentOutputException,

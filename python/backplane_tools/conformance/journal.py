@@ -10,8 +10,6 @@ from typing import Any, TextIO
 from backplane_tools.conformance.errors import ConformanceError
 from backplane_tools.conformance.record import Row
 
-__all__ = ["Journal"]
-
 FOLDER = Path(".conformance")
 _SAME = {"torch": "torch", "backend": "the backend", "driver": "the driver", "options": "the driver's options"}
 

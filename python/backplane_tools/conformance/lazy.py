@@ -11,8 +11,6 @@ from torch_backplane.testing.compare import Difference, Rules, compare
 from torch_backplane.testing.observe import Observation, observe
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["LazyTransfer", "check_lazy_clones"]
-
 
 class LazyTransfer(Transfer):
     """Copies that share their memory, lazily, with originals that must not change."""

@@ -9,8 +9,6 @@ from backplane_tools.conformance.engine import Report
 from backplane_tools.conformance.errors import ConformanceError
 from backplane_tools.conformance.record import Row, read_report
 
-__all__ = ["merge"]
-
 _SAME = ("device_name", "torch", "backend", "options", "seed")
 
 

@@ -15,8 +15,6 @@ from backplane_tools.conformance.errors import ConformanceError
 from backplane_tools.conformance.process import Died, Setup, Stopped, Worker
 from backplane_tools.conformance.record import Row
 
-__all__ = ["Here", "Pool", "Workplace", "case_seed"]
-
 _RESTARTS = 3  # a board may need a moment after a crash
 
 

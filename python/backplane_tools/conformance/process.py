@@ -23,8 +23,6 @@ from backplane_tools.conformance.case import Case
 from backplane_tools.conformance.errors import ConformanceError
 from backplane_tools.conformance.record import Row
 
-__all__ = ["STACKS", "Child", "Died", "Setup", "Stopped", "Worker", "questions"]
-
 STACKS = signal.SIGUSR1
 """Prints the stacks of all threads into the log: sent before a worker that hangs is killed."""
 

@@ -19,8 +19,6 @@ from backplane_tools.conformance.record import Row
 from backplane_tools.conformance.resources import default_memory, worker_threads
 from backplane_tools.conformance.selection import Selection
 
-__all__ = ["ConformanceItem", "ConformancePlugin"]
-
 
 class ConformancePlugin:
     """Adds the items, and owns this pytest process's worker.

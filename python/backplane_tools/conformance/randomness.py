@@ -10,8 +10,6 @@ import torch
 from torch_backplane.testing.compare import Difference, Rules, compare
 from torch_backplane.testing.observe import Observation, tensors
 
-__all__ = ["check_random", "distance"]
-
 _DRAWS = 256
 _SEEDS = 8
 _ALPHA = 1e-6  # how often the test rejects two equal distributions

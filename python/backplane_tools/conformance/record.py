@@ -10,8 +10,6 @@ from typing import Any
 from backplane_tools.conformance.case import Case, Outcome
 from backplane_tools.conformance.errors import ConformanceError
 
-__all__ = ["BAD", "STATUSES", "Row", "read_report"]
-
 STATUSES: dict[str, str] = {
     "pass": "equal to the CPU, or as documented",
     "xfail": "failed, as conformance.toml expects",

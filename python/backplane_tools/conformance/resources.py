@@ -7,8 +7,6 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["default_jobs", "default_memory", "worker_threads"]
-
 _WORKER = 3 * 2**30  # what a worker with all of torch's operator database takes, at most, on well-behaved cases
 _LEAST = 2 * 2**30
 

@@ -9,8 +9,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_backplane.ops import registry, ways
 
-__all__ = ["Recorder", "route"]
-
 
 class Recorder(TorchDispatchMode):
     """The ATen operators that run inside the block, and which of them ran on the CPU."""

@@ -26,8 +26,6 @@ except ModuleNotFoundError as missing:
 from torch_backplane import _backend
 from torch_backplane.testing.compare import describe
 
-__all__ = ["Runner"]
-
 _LONGEST_TRACE = 20_000
 
 

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["Sample", "lazy_conjugates", "lazy_negatives", "odd_bools", "outs", "reordered", "with_gaps"]
-
 
 @dataclass(frozen=True)
 class Sample:

@@ -11,8 +11,6 @@ from backplane_tools.conformance.case import Case
 from backplane_tools.conformance.errors import ConformanceError
 from backplane_tools.conformance.suites import ON_REQUEST, SUITES
 
-__all__ = ["Selection"]
-
 
 @dataclass(frozen=True)
 class Selection:

@@ -11,8 +11,6 @@ from torch.utils._pytree import tree_map
 
 from backplane_tools.conformance.samples import Sample
 
-__all__ = ["sparse_samples"]
-
 # How torch's own tests of sparse operators make their arguments.
 _LAYOUTS: dict[torch.layout, Callable[[torch.Tensor], torch.Tensor]] = {
     torch.sparse_coo: lambda t: t.to_sparse(),

@@ -23,8 +23,6 @@ from typing import Any
 
 from backplane_tools.conformance.process import questions
 
-__all__ = ["names", "serve", "translated"]
-
 _COMMON = "torch.testing._internal.common_distributed"
 _TESTS = "torch.testing._internal.distributed.distributed_test"
 

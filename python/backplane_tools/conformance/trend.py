@@ -8,8 +8,6 @@ from pathlib import Path
 
 from backplane_tools.conformance.record import BAD, Row, read_report
 
-__all__ = ["Trend"]
-
 SLOWER = 1.5
 """A case is slower (or faster) if its time over the CPU's has changed by this factor. The ratio, not the time: two runs
 may be of two machines."""

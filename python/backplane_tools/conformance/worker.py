@@ -19,8 +19,6 @@ from typing import Any
 from backplane_tools.conformance.errors import ConformanceError
 from backplane_tools.conformance.process import STACKS, questions
 
-__all__ = ["main"]
-
 
 def main(pipe: Connection) -> None:
     """Answer each question, the name of a method and its arguments; one that raises ends the process."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["DEVELOPED_WITH", "SECTIONS", "Change", "Surface", "compare"]
-
 DEVELOPED_WITH = "2.13"
 """The minor version that all tests run on, and that others are compared with."""
 

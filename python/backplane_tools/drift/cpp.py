@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Class", "dispatch_stubs", "read_classes", "virtual_functions"]
-
 _NOISE = re.compile(
     r"//[^\n]*|/\*.*?\*/|^[ \t]*#(?:[^\n\\]|\\.)*|\"(?:[^\"\\\n]|\\.)*\"|\[\[[^\]]*\]\]", re.DOTALL | re.MULTILINE
 )

@@ -12,8 +12,6 @@ from backplane_tools.drift import Surface, record
 from backplane_tools.drift.cpp import dispatch_stubs, virtual_functions
 from backplane_tools.drift.uses import cpp_classes, cpp_headers, python_files, python_uses
 
-__all__ = ["look", "registered_operators"]
-
 
 def look(where: Path | None = None, more_operators: frozenset[str] = frozenset()) -> Surface:
     """Return what a torch has of the names that the SDK uses. Loads no backend.

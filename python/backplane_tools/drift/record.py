@@ -7,8 +7,6 @@ from pathlib import Path
 
 from backplane_tools.drift import SECTIONS, Surface, Texts
 
-__all__ = ["OWN", "minors", "operators", "read", "write"]
-
 OWN = Path(__file__).with_name("surfaces.json")
 """The versions that the SDK is written for."""
 

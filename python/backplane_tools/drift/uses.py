@@ -13,8 +13,6 @@ import backplane_sdk
 import backplane_tools
 import torch_backplane
 
-__all__ = ["PythonUses", "cpp_classes", "cpp_headers", "is_private", "python_files", "python_uses"]
-
 _TORCH_NAMESPACES = ("at", "c10", "c10d", "torch", "libkineto", "caffe2")
 _BASE = re.compile(
     r"\b(?:class|struct)\s+\w+(?:\s+final)?\s*:\s*(?:public\s+)?((?:" + "|".join(_TORCH_NAMESPACES) + r")::[\w:]+)"

@@ -7,8 +7,6 @@ import ast
 from backplane_tools.port.findings import Findings
 from backplane_tools.port.source import Edit
 
-__all__ = ["amp_edits", "port_grad_scaler"]
-
 # of torch.cuda.amp.autocast, in this order; torch.amp's has another
 _AUTOCAST = ("enabled", "dtype", "cache_enabled")
 

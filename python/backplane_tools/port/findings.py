@@ -10,8 +10,6 @@ from backplane_tools.port.source import Edit, Place, Source
 from backplane_tools.port.target import Target
 from backplane_tools.port.tree import Tree
 
-__all__ = ["Findings"]
-
 _NO_TORCH = "torch is not imported where this is evaluated: import it, or name the device by --device"
 _NOT_EXACT = "written over several lines or in a string: replace it by hand"
 

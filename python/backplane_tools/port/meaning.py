@@ -8,8 +8,6 @@ import re
 from backplane_tools.port.names import AMP
 from backplane_tools.port.tree import Tree, last_name
 
-__all__ = ["is_amp", "is_backend", "is_device", "is_fallback", "is_statement"]
-
 _DEVICE = re.compile(r"device|accelerator|map_location|(^|_)dev(_|$)", re.IGNORECASE)
 _BACKEND = re.compile(r"backend|process_group|new_group|comm", re.IGNORECASE)
 _TAKE_DEVICE = {"to", "Generator", "DeviceMesh", "cuda", "load"} | AMP

@@ -10,8 +10,6 @@ from backplane_tools.port.names import ATTRIBUTES, PROFILE_NAMES
 from backplane_tools.port.source import Edit
 from backplane_tools.port.tree import Tree, last_name
 
-__all__ = ["defines_cuda", "port_attribute", "port_cuda_call", "port_use_cuda"]
-
 # of a tensor's cuda, in this order; its to has another
 _ARGUMENTS = ("device", "non_blocking")
 

@@ -19,8 +19,6 @@ from backplane_tools.port.names import (
 )
 from backplane_tools.port.source import Edit
 
-__all__ = ["port_chain", "port_import"]
-
 _UNSUPPORTED = unsupported()
 _SEVERAL = "this name is bound in several ways: import it from torch.amp, torch.accelerator or the device's module"
 

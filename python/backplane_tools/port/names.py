@@ -8,21 +8,6 @@ from pathlib import Path
 
 import torch_backplane
 
-__all__ = [
-    "ACCELERATOR",
-    "AMP",
-    "ATTRIBUTES",
-    "LEFT",
-    "MODULES",
-    "NOTES",
-    "PROFILE_NAMES",
-    "SUBMODULES",
-    "TORCH",
-    "WITHOUT_CUDA",
-    "reason_to_leave",
-    "unsupported",
-]
-
 # torch.cuda.<name> -> torch.accelerator.<name>: the same arguments, taken by position alone.
 ACCELERATOR = {
     name: name

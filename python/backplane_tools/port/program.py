@@ -17,8 +17,6 @@ from backplane_tools.port.target import Target
 from backplane_tools.port.texts import port_fstring, port_text, port_type_comments
 from backplane_tools.port.tree import Tree
 
-__all__ = ["Ported", "notebook_problem", "port_source"]
-
 # Most files of a project name none of these, and need no tree.
 _MAY_NAME_CUDA = re.compile(rb"cuda|nccl|GradScaler", re.IGNORECASE)
 

@@ -8,8 +8,6 @@ import re
 import tokenize
 from dataclasses import dataclass
 
-__all__ = ["Edit", "Place", "Source"]
-
 _BOM = b"\xef\xbb\xbf"
 
 

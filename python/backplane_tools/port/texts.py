@@ -15,8 +15,6 @@ from backplane_tools.port.meaning import is_amp, is_backend, is_device, is_fallb
 from backplane_tools.port.names import PROFILE_NAMES
 from backplane_tools.port.source import Edit
 
-__all__ = ["port_fstring", "port_text", "port_type_comments"]
-
 _INDEXED = re.compile(r"cuda:(\d+|%[ds]|\{\w*\})?")
 _OPENING = re.compile(r"([A-Za-z]*)('''|\"\"\"|'|\")")
 _VARIABLE = re.compile(r"[A-Z0-9_]*(CUDA|NCCL)_[A-Z0-9_]+")

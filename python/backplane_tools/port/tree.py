@@ -6,8 +6,6 @@ import ast
 import warnings
 from collections.abc import Iterator
 
-__all__ = ["Tree", "last_name"]
-
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 

@@ -13,8 +13,6 @@ from backplane_tools.conformance.engine import Report
 from backplane_tools.conformance.record import BAD, STATUSES, Row
 from backplane_tools.conformance.trend import Trend
 
-__all__ = ["write_html"]
-
 _TEMPLATE = "report.html.jinja"
 
 

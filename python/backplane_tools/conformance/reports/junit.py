@@ -10,8 +10,6 @@ from pathlib import Path
 from backplane_tools.conformance.engine import Report
 from backplane_tools.conformance.record import Row
 
-__all__ = ["write_junit"]
-
 # status -> its element
 _ELEMENT = {
     **dict.fromkeys(("fail", "xpass"), "failure"),

@@ -16,8 +16,6 @@ from backplane_tools.conformance.reports.junit import write_junit
 from backplane_tools.conformance.reports.terminal import summarise
 from backplane_tools.conformance.trend import Trend
 
-__all__ = ["Output"]
-
 
 @dataclass
 class Output:

@@ -15,8 +15,6 @@ from backplane_tools.conformance.engine import Report
 from backplane_tools.conformance.record import BAD, Row
 from backplane_tools.conformance.trend import Trend
 
-__all__ = ["Terminal", "summarise"]
-
 COLOURS = {status: "bold red" for status in BAD} | {"pass": "green", "xfail": "yellow", "skip": "dim"}
 COLOURS |= dict.fromkeys(("crash", "timeout"), "bold magenta")
 _STEPS = 20  # plain lines of progress a run

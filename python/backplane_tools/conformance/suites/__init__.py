@@ -6,8 +6,6 @@ import importlib
 
 from backplane_tools.conformance.case import Suite
 
-__all__ = ["ON_REQUEST", "SUITES", "load"]
-
 SUITES: dict[str, str] = {
     "driver": "backplane_tools.conformance.suites.driver:DriverSuite",
     "registration": "backplane_tools.conformance.suites.registration:RegistrationSuite",

@@ -11,8 +11,6 @@ from torch.utils.checkpoint import checkpoint
 
 from backplane_tools.conformance.checks import FunctionSuite, close, equal, expect, in_threads, raises
 
-__all__ = ["AutogradSuite"]
-
 
 def model() -> torch.nn.Module:
     """A small network, the same for each call under one seed."""

@@ -19,8 +19,6 @@ from backplane_tools.conformance.suites.ops import OneSample, OpsSuite
 from torch_backplane.testing.compare import Difference, FormDifference, ValueDifference
 from torch_backplane.testing.observe import Observation, observe
 
-__all__ = ["DTYPES", "CompiledDynamicSuite", "CompiledSuite"]
-
 DTYPES = ("float32", "float16", "int64", "bool")
 """The dtypes of a run that names none."""
 

@@ -18,8 +18,6 @@ from backplane_tools.conformance.suites.ops import OneSample, OpsSuite
 from torch_backplane.testing.compare import WIDER, Difference
 from torch_backplane.testing.observe import Observation
 
-__all__ = ["CudaDtypesSuite"]
-
 _WIDE = {**WIDER, torch.bool: torch.int64}
 _NARROW = {
     (torch.float16, torch.float32): torch.float16,

@@ -11,8 +11,6 @@ import torch
 from backplane_tools.conformance.case import Case, Outcome
 from backplane_tools.conformance.checker import Checker, all_warnings
 
-__all__ = ["DatabaseSuite", "Run"]
-
 
 class Run:
     """The checks of one entry in one dtype.

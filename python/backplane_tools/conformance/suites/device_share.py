@@ -18,8 +18,6 @@ from torch_backplane.ops.ways import Watch
 from torch_backplane.testing.observe import tensors
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["DeviceShareSuite"]
-
 DTYPES = ("float32", "bfloat16", "int64", "complex64")
 """The dtypes of a run that names none: integers forward, the others forward and backward."""
 

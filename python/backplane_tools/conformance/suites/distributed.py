@@ -9,8 +9,6 @@ from backplane_tools.conformance import torchs_distributed
 from backplane_tools.conformance.case import Case, Outcome
 from backplane_tools.conformance.process import Child
 
-__all__ = ["DistributedSuite"]
-
 
 class DistributedSuite:
     """Runs them in child processes, as many ranks as there are devices, between 2 and 4."""

@@ -11,8 +11,6 @@ from pathlib import Path
 from backplane_tools.conformance.case import Case, Outcome
 from backplane_tools.conformance.errors import ConformanceError
 
-__all__ = ["DriverSuite"]
-
 
 class DriverSuite:
     """Runs the checker in a child process on the driver that the backend has loaded, with its options and shims."""

@@ -11,8 +11,6 @@ from backplane_tools.conformance.case import Case, Outcome
 from backplane_tools.conformance.process import Child
 from backplane_tools.conformance.suites.ops import OpsSuite
 
-__all__ = ["DTYPES", "RANKS", "DTensorSuite"]
-
 DTYPES = ("float32",)
 """The dtypes of a run that names none."""
 RANKS = 2

@@ -17,8 +17,6 @@ from torch_backplane.testing.compare import Rules
 from torch_backplane.testing.observe import Observation, tensors
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["ModulesSuite"]
-
 # Samples of a module that get all checks; the others, some modules have hundreds, run forward and backward.
 _VARIED = 40
 

@@ -21,8 +21,6 @@ from torch_backplane.testing.compare import Rules
 from torch_backplane.testing.observe import Observation, tensors
 from torch_backplane.testing.transfer import Transfer
 
-__all__ = ["DTYPES", "OneSample", "OpsRun", "OpsSampleSuite", "OpsSuite", "elements"]
-
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "uint8", "bool", "complex64")
 """The dtypes of a run that names none."""
 

@@ -16,8 +16,6 @@ from backplane_tools.conformance.suites.database import DatabaseSuite, Run
 from torch_backplane.testing.compare import Rules
 from torch_backplane.testing.observe import Observation
 
-__all__ = ["OptimizersSuite"]
-
 _STEPS = 5
 _SHAPES = ((3, 4), (5, 2), (1, 1), (2, 7))  # of two dimensions: Muon takes no others
 # Steps of an optimizer that searches for the minimum, and iterations in each: near the minimum the last bits decide.

@@ -8,8 +8,6 @@ import torch
 
 from backplane_tools.conformance.case import Case, Outcome
 
-__all__ = ["RegistrationSuite"]
-
 _INVARIANTS = "dispatcher-invariants"
 
 

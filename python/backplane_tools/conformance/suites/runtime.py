@@ -10,8 +10,6 @@ import torch
 
 from backplane_tools.conformance.checks import DTYPES, FunctionSuite, close, equal, expect, in_threads, raises, second
 
-__all__ = ["RuntimeSuite"]
-
 N = 1 << 16
 
 

@@ -13,8 +13,6 @@ import torch
 
 from backplane_tools.conformance.checks import DTYPES, FunctionSuite, close, equal, expect, raises, second, skip
 
-__all__ = ["SerializationSuite"]
-
 
 def saved(value: object, **options: Any) -> io.BytesIO:
     """The bytes of ``torch.save``."""
