@@ -42,14 +42,7 @@ svg { width: 100%; height: 26px; background: color-mix(in srgb, var(--line) 40%,
 
 
 def page(summary: Summary, title: str, device: str, fallbacks: Sequence[Count]) -> str:
-    """Write a page.
-
-    Args:
-        summary: what is shown.
-        title: of the page; the program's name.
-        device: the device type's name.
-        fallbacks: operators that ran on the CPU.
-    """
+    """Write a page."""
     length = summary.microseconds
     figures = [(_time(length), "profile")]
     figures += [(f"{100 * summary.busy_share(d.device):.1f} %", f"{device}:{d.device} busy") for d in summary.devices]

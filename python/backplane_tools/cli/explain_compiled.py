@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 def explain_compiled(script: Path, args: Sequence[str], as_json: bool, times: bool) -> None:
     """Run the script and print its report. Exits with 1 if it failed or compiled nothing for the device.
 
-    Args:
-        script: the program.
-        args: its arguments.
-        as_json: print JSON.
-        times: run it under torch's profiler, for what each kernel and call took of the device.
+    With ``times`` it runs under torch's profiler, for what each kernel and call took of the device.
     """
     name = load_backend()
     from torch.profiler import ProfilerActivity, profile

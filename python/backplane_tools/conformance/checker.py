@@ -35,12 +35,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 class Checker:
-    """The checks of one case.
-
-    Args:
-        device: the device.
-        seed: of the calls and of the samples.
-    """
+    """The checks of one case."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
         self.device = device
@@ -137,12 +132,7 @@ class Checker:
             compare_observations(cpu, found, self.device, rules)
 
     def planned(self, function: Callable[..., Any], arguments: Any) -> Observation:
-        """Call on the device, and compare every ATen operator in it with its fake. Errors are left to other checks.
-
-        Args:
-            function: what is called with copies of the arguments.
-            arguments: a tuple of trees of CPU tensors.
-        """
+        """Call on the device, and compare every ATen operator in it with its fake. Errors are left to other checks."""
         copies = Transfer(self.device)(arguments)
         seed_generators(self.device, self.seed)
         seen = Observation()

@@ -13,9 +13,7 @@ class ConformanceError(Exception):
 def missing_extra(error: ModuleNotFoundError, who: str) -> ConformanceError | None:
     """The error to raise instead if a module of the extra is missing; None if another one is.
 
-    Args:
-        error: what the import raised.
-        who: what needs it, such as ``"the suite ops"``.
+    ``who`` needs it, such as ``"the suite ops"``.
     """
     if (error.name or "").split(".")[0] not in EXTRA:
         return None

@@ -86,10 +86,7 @@ class Expected:
     def stale(self, ids: Iterable[str], suites: Iterable[str], known: Iterable[str]) -> list[str]:
         """What is wrong with entries that match no case; suites that are not looked at are not judged.
 
-        Args:
-            ids: all cases of the suites.
-            suites: those that ``ids`` covers.
-            known: all suites.
+        ``ids`` are all cases of ``suites``; ``known`` are all suites.
         """
         ids, suites, known = list(ids), set(suites), set(known)
         problems = []

@@ -78,11 +78,7 @@ class Form:
 
 
 class FakeMode(TorchDispatchMode):
-    """Inside the block, each ATen operator on the device is compared with its fake; ``check()`` raises what was found.
-
-    Args:
-        device: the device.
-    """
+    """In its block, compares each ATen operator on the device with its fake; ``check()`` raises what was found."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()

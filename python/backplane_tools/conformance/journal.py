@@ -15,12 +15,7 @@ _SAME = {"torch": "torch", "backend": "the backend", "driver": "the driver", "op
 
 
 class Journal:
-    """The file of one selection: another selection has another file, so repeating one failure harms no long run.
-
-    Args:
-        selection: what is run, as JSON.
-        folder: its folder.
-    """
+    """The file of one selection: another selection has another file, so repeating one failure harms no long run."""
 
     def __init__(self, selection: dict[str, Any], folder: Path = FOLDER) -> None:
         self.selection = selection

@@ -35,12 +35,7 @@ def names() -> Iterator[str]:
 
 
 def translated(text: str, device: str) -> str:
-    """The text of a module with the device in CUDA's place, and its backend in NCCL's; imports stay.
-
-    Args:
-        text: Python source.
-        device: the device's name.
-    """
+    """The text of a module with the device in CUDA's place, and its backend in NCCL's; imports stay."""
     places = [
         (r"\btorch\.cuda\b", f"torch.{device}"),
         (r"\.cuda\(", f".{device}("),

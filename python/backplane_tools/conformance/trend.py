@@ -40,10 +40,7 @@ class Trend:
     def between(cls, path: Path, rows: list[Row], ids: Set[str]) -> Trend:
         """Compare rows with an earlier report.
 
-        Args:
-            path: the report.
-            rows: those of this run.
-            ids: all cases of its suites: what was not picked is not gone.
+        ``ids`` are all cases of its suites: what was not picked is not gone.
 
         Raises:
             ConformanceError: the file is not a JSON report of this command.

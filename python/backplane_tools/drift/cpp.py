@@ -92,10 +92,6 @@ def _one_line(head: str) -> str:
 def virtual_functions(include: Path, names: set[str]) -> dict[str, str]:
     """Look classes up in torch's headers, with those that they derive from.
 
-    Args:
-        include: the folder of torch's headers.
-        names: qualified names of classes.
-
     Returns:
         For each that is there its virtual functions, one per line.
     """

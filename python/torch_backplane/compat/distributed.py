@@ -16,11 +16,6 @@ def complete_backends(device: str, name: str, is_usable: Callable[[], bool]) -> 
     Without a name torch chooses only the accelerator's backend, even on a machine without the accelerator. Gloo takes a
     device's addresses for the host's: it reads them unordered, or the process dies. Seen on 2.11 to 2.15; unnecessary
     once torch asks a backend whether it takes a device's tensors, and makes Gloo the CPU's by default.
-
-    Args:
-        device: the device's name.
-        name: of its backend.
-        is_usable: whether there is a device.
     """
 
     @replaces(torch.distributed.distributed_c10d.BackendConfig, "__init__")
@@ -44,9 +39,6 @@ def refuse_data_parallel(device: str) -> None:
 
     It scatters by functions that torch has only for CUDA, and fails in the first call with their names. Seen on 2.11 to
     2.15; unnecessary once torch asks the device.
-
-    Args:
-        device: the device's name.
     """
 
     @replaces(torch.nn.DataParallel, "__init__")

@@ -25,11 +25,7 @@ from torch_backplane.compat import replaces
 
 
 def install(device: str) -> None:
-    """Make DLPack work for tensors on ``device``, to it and from it. Idempotent.
-
-    Args:
-        device: the name of the renamed PrivateUse1 device.
-    """
+    """Make DLPack work for tensors on ``device``, to it and from it. Idempotent."""
     _replace_dlpack_device(device)
     _replace_dlpack(device)
     if (read_only := getattr(torch.utils.dlpack, "ReadOnlyTensorWrapper", None)) is not None:  # from torch 2.14 on

@@ -17,11 +17,7 @@ from torch_backplane.compat import replaces
 
 
 def install(device: str) -> None:
-    """Let the end of a profile of this device return, whatever the device does.
-
-    Args:
-        device: its name.
-    """
+    """Let the end of a profile of this device return, whatever the device does."""
 
     @replaces(profiler.profile, "__exit__")
     def end(original: Any, self: Any, *error: Any) -> Any:

@@ -41,12 +41,7 @@ class Output:
             Trend.between(self.baseline, [], set())
 
     def write(self, report: Report, ids: Set[str]) -> None:
-        """Write the files and print the summary.
-
-        Args:
-            report: the run's.
-            ids: all cases of its suites, picked or not.
-        """
+        """Write the files and print the summary."""
         trend = Trend.between(self.baseline, report.rows, ids) if self.baseline is not None else None
         if self.json is not None:
             self.json.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")

@@ -21,13 +21,7 @@ _STEPS = 20  # plain lines of progress a run
 
 
 class Terminal:
-    """Shows a run while it goes, within ``with terminal.bar``.
-
-    Args:
-        total: how many cases there are.
-        command: the line that repeats a case.
-        console: where to.
-    """
+    """Shows a run while it goes, within ``with terminal.bar``."""
 
     def __init__(self, total: int, command: Callable[[Case], str], console: Console) -> None:
         self.total = total

@@ -35,9 +35,7 @@ one that only measures, and one whose CPU part is that of ``ops``."""
 def load(name: str, where: str | None = None) -> Suite:
     """Import and make a suite.
 
-    Args:
-        name: its name.
-        where: ``module:Class`` of a suite that is not in ``SUITES``.
+    ``where`` is ``module:Class`` of a suite that is not in ``SUITES``.
     """
     module, attribute = (where or SUITES[name]).split(":")
     suite: Suite = getattr(importlib.import_module(module), attribute)()

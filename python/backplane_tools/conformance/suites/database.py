@@ -13,14 +13,7 @@ from backplane_tools.conformance.checker import Checker, all_warnings
 
 
 class Run:
-    """The checks of one entry in one dtype.
-
-    Args:
-        entry: of the database.
-        dtype: of the samples.
-        device: that is compared with the CPU.
-        seed: of the samples and of the calls.
-    """
+    """The checks of one entry in one dtype."""
 
     def __init__(self, entry: Any, dtype: torch.dtype, device: torch.device, seed: int) -> None:
         self.entry = entry

@@ -12,13 +12,7 @@ from torch_backplane.testing.opchecks.call import Call
 
 
 def advise(utility: str, call: Call, error: BaseException) -> str:
-    """What to do about a failure; empty if nothing is known of it.
-
-    Args:
-        utility: the utility's name.
-        call: the call that failed.
-        error: what the utility raised.
-    """
+    """What to do about a failure; empty if nothing is known of it."""
     text = _whole_text(error)
     for (of, pattern), advice in _ADVICE.items():
         match = re.search(pattern, text)
