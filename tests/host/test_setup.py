@@ -134,6 +134,7 @@ def test_doctor_compares_a_backends_build_with_what_is_installed(monkeypatch, tm
     (package / "__init__.py").write_text("raise SystemExit('never imported')")
     lines = ("TORCH_MINOR = '2.3'", "CORE_PROTOCOL = 7", "SDK_VERSION = '7.0.0'", "DEVICE = 'oldchip'")
     (package / "_build_info.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     findings = {finding.what: finding for finding in doctor_module.check_backend("oldchip")}
     assert findings["oldchip abi"].state == "FAIL"

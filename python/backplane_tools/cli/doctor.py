@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -151,22 +153,27 @@ def check_backends() -> Iterator[Finding]:
 
 
 def _is_ours(point: EntryPoint) -> bool:
-    folders = package_folders(point.value.split(":")[0])
-    return any((folder / "_build_info.py").is_file() for folder in folders) or any(
+    return _build_of(point.value.split(":")[0]) is not None or any(
         "torch-backplane" in " ".join(distribution.requires or [])
         for distribution in distributions()
         if any(p.group == point.group and p.value == point.value for p in distribution.entry_points)
     )
 
 
+def _build_of(package: str) -> dict[str, Any] | None:
+    """What a package was built from and for; None if it has no native code. Does not import it."""
+    files = (folder / "_build_info.py" for folder in package_folders(package))
+    return next((runpy.run_path(str(file)) for file in files if file.is_file()), None)
+
+
 def check_backend(package: str) -> Iterator[Finding]:
     """Look at one backend."""
-    probe = _run([sys.executable, "-c", _BUILD_PROBE, package])
-    if probe.returncode != 0:
+    build = _build_of(package)
+    if build is None:
         rebuild = "in the project's folder: pip install --no-build-isolation -e ."
-        yield verdict(package, f"has no native code: {_last_line(probe.stderr)}", rebuild)
+        yield verdict(package, "has no native code: there is no _build_info.py in its folders", rebuild)
         return
-    torch_minor, protocol, sdk, device = probe.stdout.strip().split("|")
+    torch_minor, protocol, sdk = build["TORCH_MINOR"], build["CORE_PROTOCOL"], build["SDK_VERSION"]
     version = torch_version() or "none"
     rebuild = "pip install --no-build-isolation --force-reinstall --no-deps <its folder or URL>"
     if minor(version) != torch_minor:
@@ -174,13 +181,13 @@ def check_backend(package: str) -> Iterator[Finding]:
         yield verdict(f"{package} abi", f"built for torch {torch_minor}, installed is {version}", cure)
     else:
         yield verdict(f"{package} abi", f"built for torch {torch_minor}")
-    if int(protocol) != backplane_sdk.CORE_PROTOCOL:
+    if protocol != backplane_sdk.CORE_PROTOCOL:
         found = f"protocol {protocol} of torch-backplane {sdk}, installed is protocol {backplane_sdk.CORE_PROTOCOL}"
         yield verdict(f"{package} protocol", found, f"pip install 'torch-backplane~={sdk}', or rebuild: {rebuild}")
     else:
         yield verdict(f"{package} protocol", f"{protocol}, built with torch-backplane {sdk}")
 
-    variable = f"{device.upper()}_DRIVER"
+    variable = f"{build['DEVICE'].upper()}_DRIVER"
     driver = os.environ.get(variable)
     if driver and not Path(driver).is_file():
         cure = f"unset {variable} for the package's own driver, or give the absolute path of an existing one"
@@ -218,19 +225,6 @@ def check_integrations(package: str) -> Iterator[Finding]:
         else:
             yield Finding(what, "warn", f"{version}: off, it chooses the device by itself", f"{one['variable']}=auto")
 
-
-_BUILD_PROBE = """
-import importlib.util, sys, types
-from pathlib import Path
-package = sys.argv[1]
-spec = importlib.util.find_spec(package)
-shell = types.ModuleType(package)
-shell.__path__ = list(spec.submodule_search_locations)
-shell.__spec__ = spec
-sys.modules[package] = shell
-info = __import__(package + "._build_info", fromlist=["*"])
-print(info.TORCH_MINOR, info.CORE_PROTOCOL, info.SDK_VERSION, info.DEVICE, sep="|")
-"""
 
 _DEVICE_PROBE = """
 import importlib, sys

@@ -121,7 +121,6 @@ class CudaDtypesSuite(OpsSuite):
 
     @cached_property
     def dtypes(self) -> list[str]:  # type: ignore[override]
-        """Those of all operators."""
         found = {dtype for op in self.entries.values() for dtype in op.dtypesIfCUDA}
         return sorted(str(dtype).removeprefix("torch.") for dtype in found)
 

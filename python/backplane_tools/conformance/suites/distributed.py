@@ -19,12 +19,10 @@ class DistributedSuite:
         self._server: Child | None = None
 
     def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """One case per test."""
         for test in torchs_distributed.names():
             yield Case(self.name, test)
 
     def run(self, case: Case, device: str, seed: int) -> Outcome:
-        """Run one test."""
         if self._server is None or not self._server.is_alive:
             self._server = Child(f"{torchs_distributed.__name__}:serve", device.partition(":")[0], stdout=2)
         self._server.send(case.name)

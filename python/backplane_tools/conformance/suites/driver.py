@@ -21,14 +21,12 @@ class DriverSuite:
         self._checker: Path | None = None
 
     def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """One case per check."""
         done = subprocess.run([self._program(), "--list"], capture_output=True, text=True, check=True)
         for line in done.stdout.splitlines():
             if words := line.split():
                 yield Case(self.name, words[0])
 
     def run(self, case: Case, device: str, seed: int) -> Outcome:
-        """Run one check."""
         from torch_backplane import _backend, driver
 
         if not _backend.loaded():

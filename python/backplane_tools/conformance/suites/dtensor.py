@@ -28,7 +28,6 @@ class DTensorSuite(OpsSuite):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def run(self, case: Case, device: str, seed: int) -> Outcome:
-        """Run one operator and dtype on all ranks."""
         if not self.ranks:
             self._folder = tempfile.TemporaryDirectory(prefix="dtensor")
             arguments = [(device, rank, RANKS, self._folder.name) for rank in range(RANKS)]

@@ -101,14 +101,12 @@ class ModulesSuite(DatabaseSuite):
 
     @cached_property
     def entries(self) -> dict[str, Any]:
-        """The modules by name."""
         from torch.testing._internal.common_modules import module_db
 
         return {info.name: info for info in module_db}
 
     @cached_property
     def dtypes(self) -> list[str]:  # type: ignore[override]
-        """Those of all modules."""
         found = dict.fromkeys(dtype for info in self.entries.values() for dtype in info.dtypes)
         return [str(dtype).removeprefix("torch.") for dtype in found]
 

@@ -285,7 +285,6 @@ class OpsSuite(DatabaseSuite):
 
     @cached_property
     def entries(self) -> dict[str, Any]:
-        """The operators by name."""
         from torch.testing._internal import common_methods_invocations as database
 
         # The database fixes the seed of random operators around each call; here the seeds are the checks' own.

@@ -17,14 +17,12 @@ class RegistrationSuite:
     name = "registration"
 
     def cases(self, dtypes: Sequence[str] | None) -> Iterator[Case]:
-        """One case per rule."""
         from torch_backplane.ops.lint_rules import RULES
 
         for rule in (*RULES, _INVARIANTS):
             yield Case(self.name, rule)
 
     def run(self, case: Case, device: str, seed: int) -> Outcome:
-        """Apply one rule."""
         from torch_backplane import _backend
         from torch_backplane.ops.lint_rules import RULES, Facts
 
