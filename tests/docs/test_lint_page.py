@@ -115,7 +115,7 @@ def test_bad_input_is_answered(tmp_path, monkeypatch):
         "there is no rule 'no-fakes'; there are": ["lint-ops", "--ignore", "no-fakes"],
         "there is no operator in the namespace 'atem'; there are aten": ["lint-ops", "--namespace", "atem"],
         "--import nothing: ModuleNotFoundError: No module named 'nothing'": ["lint-ops", "--import", "nothing"],
-        "its folder does not exist": ["lint-ops", "--json", "missing/x.json"],
+        "cannot write missing/x.json: there is no folder missing": ["lint-ops", "--json", "missing/x.json"],
         "there is no operator 'aten::gelo': did you mean aten::gelu": ["explain", "aten::gelo"],
         "did you mean aten::add.Scalar, aten::add.Scalar_out, aten::add.Tensor, aten::add.out": [
             "explain",

@@ -386,7 +386,7 @@ def test_P06_the_command_lists_shows_and_writes(project, tmp_path):
 
 def test_P06_wrong_usage_and_files_that_cannot_be_read(project, tmp_path):
     assert "no name of a device to port to" in call(project, "--device", "cuda", status=2)
-    assert "its folder does not exist" in call(project, "--json", tmp_path / "no" / "x", status=2)
+    assert "there is no folder" in call(project, "--json", tmp_path / "no" / "x", status=2)
     assert "does not exist" in call(tmp_path / "nothing.py", status=2)
     (project / "old.py").write_text("print 'cuda'\n")
     assert "not read" in call(project, "--write", status=1)

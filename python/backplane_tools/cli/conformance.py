@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from rich.console import Console
 
-from backplane_tools.cli.output import FILE, exit_if
+from backplane_tools.cli.output import FILE, check_folders, exit_if, write_json
 from backplane_tools.conformance.engine import Gathered, Plan, Report, execute, gather
 from backplane_tools.conformance.errors import ConformanceError
 from backplane_tools.conformance.expected import Expected
@@ -22,11 +22,13 @@ from backplane_tools.conformance.journal import Journal
 from backplane_tools.conformance.merge import merge as merge_reports
 from backplane_tools.conformance.pool import Here, Pool
 from backplane_tools.conformance.process import Setup
-from backplane_tools.conformance.reports.output import Output
-from backplane_tools.conformance.reports.terminal import Terminal
+from backplane_tools.conformance.reports.html import write_html
+from backplane_tools.conformance.reports.junit import write_junit
+from backplane_tools.conformance.reports.terminal import Terminal, summarise
 from backplane_tools.conformance.resources import default_jobs, default_memory, worker_threads
 from backplane_tools.conformance.selection import Selection
 from backplane_tools.conformance.suites import SUITES
+from backplane_tools.conformance.trend import Trend
 from torch_backplane._installed import installed_backends
 
 _VARIABLES = (
@@ -109,9 +111,10 @@ def conformance(
     2 for wrong usage or a device that does not load.
     """
     console = Console(highlight=False)
-    output = Output(console, json_, junit, html, baseline)
+    check_folders(json_, junit, html)
     try:
-        output.check()
+        if baseline is not None:
+            Trend.between(baseline, [], set())  # refused before the run, not after it
         if merge:
             _refuse_others(click.get_current_context(), {"merge", "json_", "junit", "html", "baseline"})
             report = merge_reports(merge)
@@ -135,7 +138,13 @@ def conformance(
                     return
                 journal = Journal({"device": device, "package": package, "seed": seed, **selection.to_json()})
                 report, ids = _run(plan, place, gathered, journal, resume, console), gathered.ids
-        output.write(report, ids)
+        trend = Trend.between(baseline, report.rows, ids) if baseline is not None else None
+        write_json(json_, report.to_json())
+        if junit is not None:
+            write_junit(report, junit)
+        if html is not None:
+            write_html(report, trend, html)
+        summarise(report, trend, console)
     except ConformanceError as error:
         raise click.UsageError(str(error)) from error
     except KeyboardInterrupt:

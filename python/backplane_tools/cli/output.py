@@ -68,7 +68,7 @@ def check_folders(*paths: Path | None) -> None:
     """Refuse a file whose folder does not exist, before the work and not after it."""
     for path in paths:
         if path is not None and not path.absolute().parent.is_dir():
-            raise click.UsageError(f"{path}: its folder does not exist")
+            raise click.UsageError(f"cannot write {path}: there is no folder {path.parent}")
 
 
 def write_json(path: Path | None, content: Any) -> None:
