@@ -328,20 +328,15 @@ def _current(tensor: torch.Tensor) -> StreamKey:
     return device, stream_id
 
 
-def _is_view(func: Any) -> bool:
-    returns = func._schema.returns
-    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
-
-
 def _computes(func: Any) -> bool:
     """Whether its outputs are written: not those of views, nor of factories of uninitialised memory."""
-    return not _is_view(func) and "empty" not in func._schema.name and func._schema.name != "aten::resize_"
+    return not func.is_view and "empty" not in func._schema.name and func._schema.name != "aten::resize_"
 
 
 def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[torch.Tensor, str, bool]]:
     """The device's tensors that an operator touches: tensor, name of the argument, whether it is written."""
     schema = func._schema
-    if _is_view(func):
+    if func.is_view:
         return
     name = schema.name.partition("::")[2]
     looks_only = name.startswith("new_") or name.endswith("_like") or name in ("record_stream", "set_", "resize_")
