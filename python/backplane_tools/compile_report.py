@@ -122,7 +122,7 @@ class Collector:
     def kernel(self, graph: Any, name: str, nodes: Sequence[Any]) -> None:
         """One that was written into a graph's module."""
         origins = [origin for node in nodes if (inner := getattr(node, "node", None)) for origin in inner.origins]
-        found = Kernel(name, sorted({_operator(one) for one in origins}), _places(origins))
+        found = Kernel(name, sorted({str(one.target) for one in origins}), _places(origins))
         self.generated.setdefault(id(_root(graph)), []).append(found)
 
     def graph(self, graph: Any) -> None:
@@ -217,10 +217,6 @@ def _root(graph: Any) -> Any:
     while (parent := getattr(graph, "parent", None)) is not None:
         graph = parent
     return graph
-
-
-def _operator(origin: Any) -> str:
-    return str(origin.target)
 
 
 def _places(origins: Any) -> list[str]:

@@ -127,7 +127,8 @@ class _Mode(TorchDispatchMode):
         if not wanted or not isinstance(func, torch._ops.OpOverload):
             return func(*args, **kwargs)
         name = registry.name_of(func)
-        if key := self._composite_key(name, _keys(tensors)):
+        keys = tuple(sorted({_key(tensor) for tensor in tensors})) or ("PrivateUse1",)
+        if key := self._composite_key(name, keys):
             with self:  # its parts come here
                 return func._op_dk(key, *args, **kwargs)
         refused = False
@@ -195,12 +196,8 @@ def _on_device(tree: Any) -> tuple[list[torch.Tensor], bool]:
     return list(tensors.values()), bool(tensors) or named
 
 
-def _keys(tensors: list[torch.Tensor]) -> tuple[str, ...]:
-    """The dispatch keys that the tensors' kernels are registered for."""
-    return tuple(sorted({_key(tensor) for tensor in tensors})) or ("PrivateUse1",)
-
-
 def _key(tensor: torch.Tensor) -> str:
+    """The dispatch key that the tensor's kernels are registered for."""
     if tensor.is_quantized:
         return "QuantizedPrivateUse1"
     if tensor.is_nested:

@@ -303,7 +303,8 @@ class budget:
         ran = Report(tuple(_counts(latest_site=True))).since(self._before)
         self._accounting.__exit__()
         if exc_type is None and (broken := self._broken(ran)):
-            lines = "".join(f"\n  {count.op}: {count.calls} calls{_at(count.site)}" for count in ran)
+            where = {count.op: f", first at {count.site}" if count.site else "" for count in ran}
+            lines = "".join(f"\n  {count.op}: {count.calls} calls{where[count.op]}" for count in ran)
             raise BudgetExceeded(f"the CPU fallback's budget is exceeded: {', '.join(broken)}. What ran there:{lines}")
 
     def _broken(self, ran: list[Count]) -> list[str]:
@@ -322,10 +323,6 @@ class budget:
             if others:
                 broken.append(f"{', '.join(others)} ran, allowed are only {', '.join(self._ops) or 'none'}")
         return broken
-
-
-def _at(site: str) -> str:
-    return f", first at {site}" if site else ""
 
 
 def _bytes(count: float) -> str:

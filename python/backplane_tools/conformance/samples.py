@@ -117,16 +117,12 @@ def outs(results: tuple[torch.Tensor, ...]) -> Iterator[tuple[str, tuple[torch.T
     yield "empty out", tuple(r.new_empty(0) for r in results)
     yield "out of the wrong size", tuple(_filled(r.new_empty([n + 1 for n in r.shape] or [3])) for r in results)
     yield "out with gaps", tuple(_filled(r.new_empty([*r.shape, 2]))[..., 0] for r in results)
-    yield "transposed out", tuple(_reversed(_filled(r.new_empty(r.shape[::-1]))) for r in results)
+    yield "transposed out", tuple(_filled(r.new_empty(r.shape[::-1])).permute([*range(r.dim())][::-1]) for r in results)
 
     for dtype in (torch.int64, torch.float64, torch.complex128):  # the operator casts to it, or refuses
         if any(r.dtype is not dtype for r in results):
             name = str(dtype).removeprefix("torch.")
             yield f"{name} out", tuple(_filled(r.new_empty(r.shape, dtype=dtype)) for r in results)
-
-
-def _reversed(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.permute(list(range(tensor.dim()))[::-1])
 
 
 def _filled(tensor: torch.Tensor) -> torch.Tensor:

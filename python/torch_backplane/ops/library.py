@@ -194,14 +194,12 @@ class _Gone:
 _gone: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 
 
-def _overloads_in(packet: Any) -> dict[str, torch._ops.OpOverload]:
-    return {name: value for name, value in vars(packet).items() if isinstance(value, torch._ops.OpOverload)}
-
-
 def _keep_what_exists(name: str, packet: Any) -> None:
     """Restore the object of an operator with remaining overloads; let the others raise."""
     left = set(torch._C._jit_get_operation(name)[1] or ())
-    for attribute, overload in _overloads_in(packet).items():
+    for attribute, overload in list(vars(packet).items()):
+        if not isinstance(overload, torch._ops.OpOverload):
+            continue
         in_schema = overload._schema.overload_name
         if in_schema in left:
             continue
