@@ -1,0 +1,111 @@
+"""The text of a kernel around the lowering of its function: the signature, and the walk over the programs of a grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch_backplane.triton import words
+from torch_backplane.triton.lowering.control import branch
+from torch_backplane.triton.lowering.forms import Scalar
+from torch_backplane.triton.lowering.messages import Message
+from torch_backplane.triton.lowering.state import Lowering
+from torch_backplane.triton.reader import read
+from torch_backplane.triton.ttir import Type
+from torch_backplane.triton.words import memory, register
+
+_FOR_CORES = """#ifdef __GNUC__
+#define BT_ALIGNED __attribute__((aligned(64)))
+#else
+#define BT_ALIGNED
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#define BT_ROLLED _Pragma("GCC unroll 1") /* GCC 12 unrolls short loops before it looks for vectors */
+#else
+#define BT_ROLLED
+#endif
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the driver compiles and launches."""
+
+    name: str
+    """The user's function."""
+    text: str
+    """``BP_KERNEL(generated, ...)``; its parameters are the pointers, its values the numbers and the grid's three."""
+    arguments: tuple[str, ...]
+    """``ptr``, or the type of a number, of each argument that is no constant."""
+    written: int
+    """Bit i: the kernel may write what pointer i points to. All are set: one pointer may lead to another's tensor."""
+    local_bytes: int
+    """Local memory of a group; 0 with one item, where arrays are on the stack."""
+    messages: tuple[Message, ...] = ()
+    """Of prints and assertions: the last pointer is their log, if there are any."""
+
+
+def lower(ttir: str, items: int, subgroup: int = 0) -> Kernel:
+    """The kernel of a module of TTIR, for groups of that many items.
+
+    Args:
+        ttir: behind the target-independent passes: functions are inlined where they may be, descriptors are pointers.
+        items: 1 where an item is a core.
+        subgroup: ``subgroup_size`` of the target.
+
+    Raises:
+        TextError: it cannot be read.
+        Unsupported: with the line of the user's kernel.
+    """
+    module = read(ttir)
+    function = module.kernel
+    low = Lowering(module, items, subgroup)
+    parameters: list[str] = []
+    numbers: list[str] = []
+    for value in function.arguments:
+        if value.type.pointee is not None:
+            name = f"p{len(parameters)}_"
+            parameters.append(f"BP_GLOBAL {memory(value.type.pointee)}* {name}")
+        else:
+            name = f"{value.hint or 'n'}_{len(numbers)}_"
+            member = f"bp_arg.n{len(numbers)}"
+            numbers.append(f"  {register(value.type)} const {name} = {_number(value.type, member)};\n  (void){name};")
+        low.forms[value] = Scalar(name)
+    branch(low, function, function.blocks[0], [])
+    if low.messages:
+        parameters.append("BP_GLOBAL i64* log_")
+    count = len(numbers)
+    members = " ".join(f"i64 n{i};" for i in range(count + 3))
+    newline = "\n"
+    text = f"""{_FOR_CORES if items == 1 else ""}{low.text.preamble()}
+typedef struct {{ {members} i64 site_; }} Generated;
+BP_KERNEL(generated, {max(1, len(parameters))}, Generated, {", ".join(parameters) or "BP_GLOBAL i32* p_"}) {{
+{newline.join("  " + array for array in low.local_arrays)}
+  i32 const programs_x = (i32)bp_arg.n{count};
+  i32 const programs_y = (i32)bp_arg.n{count + 1};
+  i64 const programs = (i64)programs_x * programs_y * bp_arg.n{count + 2};
+  i32 const programs_z = (i32)bp_arg.n{count + 2};
+  (void)programs_z;
+{newline.join(numbers)}
+  for (i64 program = BP_GROUP_ID(0); program < programs; program += BP_GROUPS(0)) {{
+    i32 const program_x = (i32)(program % programs_x);
+    i32 const program_y = (i32)(program / programs_x % programs_y);
+    i32 const program_z = (i32)(program / programs_x / programs_y);
+    (void)program_x; (void)program_y; (void)program_z;
+{newline.join(low.text.lines)}{newline + "    BP_BARRIER();" if items > 1 else ""}
+  }}
+}}
+"""
+    arguments = tuple("ptr" if value.type.is_pointer else value.type.elem for value in function.arguments)
+    return Kernel(
+        function.name, text, arguments, (1 << max(1, len(parameters))) - 1, low.local_bytes, tuple(low.messages)
+    )
+
+
+def _number(type: Type, member: str) -> str:
+    if type.elem == "i1":
+        return f"{member} != 0"
+    if type.elem == "f64":
+        return f"bp_as_f64((u64){member})"
+    if type.is_float:
+        return words.rounded(type, f"bp_as_f32((u32){member})")
+    return f"({register(type)}){member}"
