@@ -1,6 +1,7 @@
 """What all tests' processes inherit; and ``--sample 1/4:<seed>``: of the collected tests a part, the same for the same
 seed, in every process of a run."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -13,6 +14,8 @@ import system_packages
 
 # Of `make test-ecosystem` alone, which loads that plugin, whatever libraries the environment has.
 collect_ignore = [] if "ecosystem_results" in sys.modules else ["ecosystem"]
+if importlib.util.find_spec("triton") is None:
+    collect_ignore.append("triton_kernels")  # `make test-triton` brings it
 
 os.environ.setdefault("MYDEVICE_KERNELS", "off")  # what stands below compiled kernels is tested without them
 

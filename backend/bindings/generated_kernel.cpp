@@ -16,13 +16,6 @@ namespace backplane::bindings {
 namespace generated_kernel_impl {
 namespace {
 
-// Compiles and loads it without the GIL, at the first call on a device.
-void load(GeneratedKernel& kernel, c10::DeviceIndex device) {
-  if (kernel.is_loaded(device)) return;
-  const py::gil_scoped_release no_gil;
-  kernel.function(device);
-}
-
 void launch(GeneratedKernel& kernel, PyObject* const* arguments) {
   kernel.launch(
       [&](size_t i) -> const at::Tensor& {
@@ -31,7 +24,7 @@ void launch(GeneratedKernel& kernel, PyObject* const* arguments) {
         const at::Tensor& tensor = THPVariable_Unpack(arguments[i]);
         TORCH_CHECK_TYPE(!tensor.key_set().has(c10::DispatchKey::Python), kernel.source().name, ": argument ", i, " is a ",
                          Py_TYPE(arguments[i])->tp_name, ", which has no memory of its own: a compiled program requires plain tensors");
-        if (i == 0 && tensor.device().type() == kDevice) load(kernel, tensor.device().index());
+        if (i == 0 && tensor.device().type() == kDevice) load_generated_kernel(kernel, tensor.device().index());
         return tensor;
       },
       [&](size_t i) {
@@ -61,7 +54,7 @@ PyObject* prepare(PyObject* self, PyObject* index) {
   HANDLE_TH_ERRORS
   const int64_t device = PyLong_AsLongLong(index);
   if (device == -1 && PyErr_Occurred() != nullptr) throw python_error();
-  load(*reinterpret_cast<Object*>(self)->kernel, device_index(device));
+  load_generated_kernel(*reinterpret_cast<Object*>(self)->kernel, device_index(device));
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
@@ -101,6 +94,18 @@ PyTypeObject& type() {
 
 }  // namespace
 }  // namespace generated_kernel_impl
+
+GeneratedKernel& generated_kernel_of(PyObject* object) {
+  using namespace generated_kernel_impl;
+  TORCH_CHECK_TYPE(Py_TYPE(object) == &type(), "expected a GeneratedKernel, not ", Py_TYPE(object)->tp_name);
+  return *reinterpret_cast<Object*>(object)->kernel;
+}
+
+void load_generated_kernel(GeneratedKernel& kernel, c10::DeviceIndex device) {
+  if (kernel.is_loaded(device)) return;
+  const py::gil_scoped_release no_gil;
+  kernel.function(device);
+}
 
 void add_generated_kernel(py::module_& module) {
   using namespace generated_kernel_impl;

@@ -11,6 +11,10 @@
 
 #include "runtime/device.h"
 
+namespace backplane {
+class GeneratedKernel;
+}
+
 namespace backplane::bindings {
 
 void bind_devices(py::module_& module);
@@ -39,6 +43,12 @@ py::object run_fallback(const std::string& name, const std::string& overload, co
 
 // modules.GeneratedKernel: a kernel with a source from Python (generated_kernel.cpp).
 void add_generated_kernel(py::module_& module);
+// The kernel of such an object. Throws a TypeError for another object.
+GeneratedKernel& generated_kernel_of(PyObject* object);
+// Compiles and loads it without the GIL, at the first call on a device.
+void load_generated_kernel(GeneratedKernel& kernel, c10::DeviceIndex device);
+// modules.triton_launcher: the launcher of a Triton kernel (triton_launcher.cpp).
+void add_triton_launcher(py::module_& module);
 // modules.empty_strided: a tensor of the device, with minimal overhead (empty_strided.cpp).
 void add_empty_strided(py::module_& module);
 

@@ -70,6 +70,7 @@ void bind_modules(py::module_& module) {
   });
   def_blocking(module, "why_not", [](const std::string& name) { return why_no_kernel(name); });
   add_generated_kernel(module);
+  add_triton_launcher(module);
   add_empty_strided(module);
   def_quick(module, "cache_folder", [] { return std::make_pair(cache_folder().path, cache_folder().refusal); });
 }

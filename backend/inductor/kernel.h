@@ -1,4 +1,4 @@
-// inductor/kernel.h: a kernel that torch.compile wrote: its source, its arguments, its functions on the devices. Any thread.
+// inductor/kernel.h: a kernel that torch.compile or Triton wrote: its source, its arguments, its functions on the devices. Any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -52,6 +52,13 @@ class GeneratedKernel {
     std::array<int64_t, KernelArguments::kMost / 8> numbers;
     for (size_t i = 0; i < numbers_; ++i) numbers[i] = number(i);
     finish(device, block, numbers.data());
+  }
+
+  // As above with addresses of that device's memory, and numbers; as many as tensors() and numbers().
+  void launch_at(c10::DeviceIndex device, const uint64_t* addresses, const int64_t* numbers) {
+    KernelArguments block;
+    for (size_t i = 0; i < tensors_; ++i) block.add(addresses[i]);
+    finish(device, block, numbers);
   }
 
  private:

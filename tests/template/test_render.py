@@ -99,8 +99,11 @@ def answers_arrive(project, answers):
     assert pyproject["project"]["authors"] == [{"name": answers.get("author", "My Vendor")}]
     device = answers.get("device_name", "mydevice")
     loads = f"{package}:_autoload"
-    points = {"torch.backends": {device: loads}, "torch.distributed.backends": {f"{device}ccl": loads}}
-    assert pyproject["project"]["entry-points"] == points
+    assert pyproject["project"]["entry-points"] == {
+        "torch.backends": {device: loads},
+        "torch.distributed.backends": {f"{device}ccl": loads},
+        "triton.backends": {device: "torch_backplane.triton"},
+    }
     assert f"\n  {device}\n  PACKAGE {package}\n" in (project / "CMakeLists.txt").read_text()
     requirement = answers.get("backplane_requirement", "torch-backplane ~= 0.1")
     assert f"\nSDK ?= {requirement}\n" in (project / "Makefile").read_text()

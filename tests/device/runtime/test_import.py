@@ -54,6 +54,16 @@ def test_backplane_may_be_imported_first(run_in_process, name, first):
     assert (done.stdout, done.stderr) == ("[1.0, 1.0]\n", "")
 
 
+@pytest.mark.fresh
+def test_T06_nothing_of_triton_is_imported(run_in_process, name):
+    code = f"""
+        import sys, torch
+        torch.ones(3, device="{name}").sum().item()
+        print([module for module in sys.modules if "triton" in module and not module.startswith("torch.")])
+    """
+    assert run_ok(run_in_process, code) == "[]"
+
+
 def test_without_autoload_only_an_import_of_the_package_loads_it(run_in_process, backend_package, name):
     code = f"""
         import torch

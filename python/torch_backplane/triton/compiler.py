@@ -1,0 +1,102 @@
+"""Triton's interface of a compiler (``triton.backends.compiler.BaseBackend``): TTIR, then text of the dialect."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from triton._C.libtriton import ir, passes
+from triton.backends.compiler import BaseBackend, GPUTarget
+
+from torch_backplane import __version__, _backend, compiler
+from torch_backplane.triton import options
+from torch_backplane.triton.lowering import lower
+
+EXTENSION = "bpc"
+"""Of the last stage, in Triton's cache and in ``kernel.asm``: the text, its arguments and what it needs, as JSON."""
+
+
+@cache
+def _sources() -> str:
+    """Of the lowering, so that a change of it compiles kernels again."""
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+class DialectBackend(BaseBackend):
+    """The compiler of the one backend of the process."""
+
+    supports_native_tensor_specialization = True
+    binary_ext = EXTENSION
+
+    @staticmethod
+    def supports_target(target: GPUTarget) -> bool:
+        """Whether it is the device of the process."""
+        return target.backend == _backend.device
+
+    def hash(self) -> str:
+        """Of all but the kernel that decides the last stage."""
+        return f"{__version__}-{_sources()}-{self.target}"
+
+    def parse_options(self, opts: dict[str, Any]) -> Any:
+        """The options of a launch."""
+        return options.parse(opts, str(self.target.arch))
+
+    def pack_metadata(self, metadata: Any) -> tuple[int, int, int]:
+        """What hooks of a launch are given."""
+        return (metadata.num_warps, metadata.num_ctas, metadata.shared)
+
+    def get_codegen_implementation(self, opts: Any) -> dict[str, Any]:
+        """The smallest blocks that ``tl.dot`` takes."""
+        return {"min_dot_size": lambda lhs, rhs: (1, 1, 1)}
+
+    def get_module_map(self) -> dict[str, ModuleType]:
+        """The module that a kernel's ``triton.language.extra.libdevice`` is."""
+        from triton.language.extra.cuda import libdevice
+
+        return {"triton.language.extra.libdevice": libdevice}
+
+    def load_dialects(self, ctx: Any) -> None:
+        """There are none beside Triton's own."""
+
+    @staticmethod
+    def _make_ttir(module: Any, metadata: dict[str, Any]) -> Any:
+        manager = ir.pass_manager(module.context)
+        manager.enable_debug()
+        passes.common.add_inliner(manager)
+        if hasattr(passes.ttir, "add_rewrite_tensor_pointer"):  # until 3.8
+            passes.ttir.add_rewrite_tensor_pointer(manager)
+        passes.ttir.add_rewrite_tensor_descriptor_to_pointer(manager)
+        passes.common.add_canonicalizer(manager)
+        passes.ttir.add_combine(manager)
+        passes.ttir.add_reorder_broadcast(manager)
+        passes.common.add_cse(manager)
+        passes.common.add_symbol_dce(manager)
+        try:
+            manager.run(module, "make_ttir")
+        except TypeError:  # 3.5
+            manager.run(module)
+        return module
+
+    @staticmethod
+    def _make_dialect(module: Any, metadata: dict[str, Any], items: int) -> bytes:
+        kernel = lower(str(module), items, compiler.target().subgroup_size)
+        metadata["name"] = kernel.name
+        metadata["shared"] = kernel.local_bytes
+        metadata["messages"] = len(kernel.messages)
+        return json.dumps(dataclasses.asdict(kernel)).encode()
+
+    def add_stages(self, stages: dict[str, Any], opts: Any, language: Any = None) -> None:
+        """TTIR, then the dialect."""
+        if language is not None and language.name == "GLUON":
+            raise NotImplementedError(
+                f"Gluon kernels name the layouts of NVIDIA's and AMD's chips, which {_backend.device} does not have; "
+                "write the kernel with triton.language"
+            )
+        stages["ttir"] = lambda module, metadata: self._make_ttir(module, metadata)
+        stages[EXTENSION] = lambda module, metadata: self._make_dialect(module, metadata, opts.items)

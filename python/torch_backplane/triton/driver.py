@@ -1,0 +1,120 @@
+"""Triton's interface of a driver (``triton.backends.driver.DriverBase``) over the device module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, cached_property
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+
+from torch_backplane import _backend, compiler
+from torch_backplane.triton import launch
+
+_CACHE_BYTES = 256 << 20  # what do_bench clears between two runs, at most
+
+
+def _module() -> Any:
+    return getattr(torch, _backend.device)
+
+
+class _Utilities:
+    """What Triton asks of a driver's loader."""
+
+    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, Any, int, int, int]:
+        """The module, the function, registers, spills, and the most threads of a group."""
+        loaded = launch.load(name, binary)
+        loaded.kernel.prepare(device)
+        return loaded.kernel, loaded if loaded.messages else loaded.kernel, 0, 0, 1 << 20
+
+    def unload_module(self, module: Any) -> None:
+        """Compiled kernels stay for the process."""
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        target = compiler.target(device)
+        properties = _module().get_device_properties(device)
+        return {
+            "max_shared_mem": target.local_bytes,
+            "multiprocessor_count": getattr(properties, "multi_processor_count", 1),
+            "warpSize": 1,
+            "max_num_regs": target.registers,
+            "sm_clock_rate": 1,
+            "mem_clock_rate": 1,
+            "mem_bus_width": 64,
+        }
+
+
+class DialectDriver(DriverBase):
+    """The driver of the one backend of the process. It is active where the device compiles kernels."""
+
+    launcher_cls = staticmethod(launch.launcher)
+
+    def __init__(self) -> None:
+        self.utils = _Utilities()
+
+    @staticmethod
+    def is_active() -> bool:
+        """Whether the process has a device that compiles kernels."""
+        return _backend.loaded() and bool(_module().is_available()) and compiler.is_available()
+
+    def get_current_device(self) -> int:
+        """Its index."""
+        return int(_module().current_device())
+
+    def set_current_device(self, device: int) -> None:
+        """By its index."""
+        _module().set_device(device)
+
+    def get_current_stream(self, device: int) -> int:
+        """Nothing that a launch needs: it takes the current stream of its tensors' device."""
+        return 0
+
+    def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
+        """Of NVIDIA's chips: none."""
+        return (0, 0)
+
+    @cached_property
+    def _target(self) -> GPUTarget:
+        target = compiler.target()
+        return GPUTarget(_backend.device, f"{target.name}-{target.compiler}", target.group_size)
+
+    def get_current_target(self) -> GPUTarget:
+        """The target of the current device; its ``warp_size`` is the size of a group."""
+        return self._target
+
+    def get_active_torch_device(self) -> torch.device:
+        """The current device."""
+        return torch.device(_backend.device, self.get_current_device())
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        """The C++ type of an argument, by its name in a signature."""
+        return _cpp_types()[ty] if ty[0] != "*" else "void*"
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """``triton.testing.do_bench``, by the device's events."""
+        from triton.testing import do_bench
+
+        return do_bench
+
+    def get_device_interface(self) -> Any:
+        """The device module."""
+        return _module()
+
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+        """What :meth:`clear_cache` writes."""
+        return torch.empty(_CACHE_BYTES // 4, dtype=torch.int, device=_backend.device)
+
+    def clear_cache(self, cache: torch.Tensor) -> None:
+        """Write more than a cache holds."""
+        cache.zero_()
+
+
+@cache
+def _cpp_types() -> dict[str, str]:
+    integers = {
+        f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}_t" for sign in "iu" for bits in (8, 16, 32, 64)
+    }
+    floats = dict.fromkeys(("fp16", "bf16", "fp32", "f32", "fp64"), "double")
+    return {"i1": "int8_t", "u1": "uint8_t", **integers, **floats}
