@@ -141,6 +141,7 @@ def _computed_ahead(x: Any, others: Any) -> Any:
 
     A view of that memory is copied: index_copy of a tensor into itself, or what a place of the only row reads.
     """
+    clone = lowering.lowerings[torch.ops.aten.clone.default]
     x.realize()
     name = x.get_name()
 
@@ -148,7 +149,7 @@ def _computed_ahead(x: Any, others: Any) -> Any:
         if not isinstance(one, ir.TensorBox):
             return one
         if ir.try_get_name(one) == name:
-            one = lowering.clone(one)
+            one = clone(one)
         elif name not in one.get_read_names():
             return one
         one.realize()
