@@ -117,8 +117,9 @@ def test_kernels_use_every_word_of_the_document():
 
 
 def prelude(name):
-    """The text, which a driver's own header has as a raw string."""
-    return re.search(r'R"(\w+)\((.*)\)\1"', PRELUDES[name].read_text(), re.DOTALL)[2]
+    """The text of a driver's own header, behind the words that drivers/engine/prelude.h makes."""
+    each = "".join(f"#define BP_EACH_{n}(X) {', '.join(f'X({i})' for i in range(n))}\n" for n in range(1, 5))
+    return each + re.search(r'R"(\w+)\((.*)\)\1"', PRELUDES[name].read_text(), re.DOTALL)[2]
 
 
 def compile_with(name, folder, kernel, *more):
