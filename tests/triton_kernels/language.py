@@ -143,6 +143,12 @@ def atomics(sums, highest, lowest, old, x, places, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def add_into(sums, x, places, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.atomic_add(sums + tl.load(places + at), tl.load(x + at))
+
+
+@triton.jit
 def atomic_bits(ands, ors, xors, exchanged, x, BLOCK: tl.constexpr):
     value = tl.load(x + tl.arange(0, BLOCK))
     tl.atomic_and(ands + tl.arange(0, BLOCK) % 4, value)

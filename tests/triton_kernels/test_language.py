@@ -101,14 +101,20 @@ def test_T01_histogram():
     same(out, torch.bincount(x, minlength=16).int())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+def test_T01_sums_into_places(dtype):
+    x, places, sums = torch.randint(-3, 4, (64,)).to(dtype), torch.randint(0, 5, (64,)), torch.ones(5, dtype=dtype)
+    found = sums.to(DEVICE)
+    kernels.add_into[(1,)](found, *on_device(x, places), BLOCK=64)
+    same(found, sums.index_add(0, places, x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int64])
 def test_T01_atomics(dtype):
     x = torch.randint(-9, 9, (200,)).to(dtype)
     places = torch.randint(0, 7, (200,))
     sums, highest, lowest = (torch.zeros(7, dtype=dtype, device=DEVICE) for _ in range(3))
     old = torch.arange(400).to(dtype).to(DEVICE)
-    if dtype == torch.float16:
-        return
     kernels.atomics[(4,)](sums, highest, lowest, old, *on_device(x, places), 200, BLOCK=64)
     zero = torch.zeros(7, dtype=dtype)
     same(sums, zero.index_add(0, places, x))
