@@ -145,7 +145,7 @@ TRITON ?= 3.7.1
 test-triton: dev build/triton/$(TRITON)/.ready
 	@for options in items=1 items=64 items=8,order=down; do \
 	  echo "==== $$options"; \
-	  PYTHONPATH=build/triton/$(TRITON) MYDEVICE_OPTIONS=$$options python -m pytest tests/triton_kernels $(ARGS) || exit 1; \
+	  TRITON_CACHE_DIR=build/triton/cache PYTHONPATH=build/triton/$(TRITON) MYDEVICE_OPTIONS=$$options python -m pytest tests/triton_kernels $(ARGS) || exit 1; \
 	done
 
 build/triton/$(TRITON)/.ready: $(VENV_READY)
