@@ -74,9 +74,9 @@ void StagedTransport::submit(std::shared_ptr<StagedCall> call) {
   if (const std::exception_ptr error = failure()) std::rethrow_exception(error);
   const c10::Stream caller = current_stream(call->device.index());
   refuse_in_capture(caller, "A collective that goes through the host");
+  find_earlier(*call);
   call->ready = pooled_event(call->device.index());
   call->ready->record(caller);
-  find_earlier(*call);
   if (call->earlier.empty()) queue_copies_in(*call);
   // The call holds its tensors until the network's part is complete; the copies that follow are not ordered on their stream.
   for (const HostCopy& copy : call->copies) {
@@ -101,13 +101,13 @@ bool StagedTransport::must_follow(const StagedCall& call, const StagedCall& befo
 
 void StagedTransport::find_earlier(StagedCall& call) {
   for (const HostCopy& copy : call.copies) {
+    if (copy.is_written()) {  // first: a lazy clone gets its own memory, by a copy on the caller's stream
+      const auto begin = reinterpret_cast<uint64_t>(copy.tensor().mutable_data_ptr());
+      call.written.push_back({begin, begin + extent_of(copy.tensor())});
+    }
     if (copy.is_read()) {
       const auto begin = reinterpret_cast<uint64_t>(copy.from().const_data_ptr());
       call.read.push_back({begin, begin + extent_of(copy.from())});
-    }
-    if (copy.is_written()) {
-      const auto begin = reinterpret_cast<uint64_t>(copy.tensor().mutable_data_ptr());  // a lazy clone gets its own memory
-      call.written.push_back({begin, begin + extent_of(copy.tensor())});
     }
   }
   const std::lock_guard<std::mutex> lock(mutex_);

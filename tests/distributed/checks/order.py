@@ -112,6 +112,17 @@ def wait_orders_the_current_stream(w: Rank) -> None:
     same(z, (total(w, (512, 512)) + 20 * w.size) * 2)
 
 
+@check()
+def a_lazy_clone_gets_its_memory_first(w: Rank) -> None:
+    """The copy that separates it from its source is before the collective's own."""
+    for seed in range(5):
+        source = numbers(w.rank, seed=seed).to(w.device)
+        x = torch._lazy_clone(source)
+        dist.all_reduce(x)
+        same(x, total(w, seed=seed), seed)
+        same(source, numbers(w.rank, seed=seed), seed)
+
+
 @check(gloo=ON_A_STREAM)
 def wait_on_another_stream_than_the_call(w: Rank) -> None:
     module = torch.get_device_module(w.device)
