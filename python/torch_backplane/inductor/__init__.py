@@ -4,5 +4,6 @@ Inductor fuses, schedules and allocates as for any device; its kernels are writt
 and cached as the portable kernels are. Matrix products, convolutions and operators without a lowering are calls of the
 device's own operators.
 
-Except for :mod:`torch_backplane.inductor.entry`, nothing here is imported before a program compiles.
+Except for :mod:`torch_backplane.inductor.entry` and :mod:`torch_backplane.inductor.triton`, nothing here is imported
+before a program compiles.
 """

@@ -13,6 +13,7 @@ import torch
 from torch_backplane import compat
 from torch_backplane.compat import inductor
 from torch_backplane.imports import after_import
+from torch_backplane.inductor import triton
 
 __all__ = ["NAMES", "install", "look_up"]
 
@@ -25,6 +26,7 @@ def install() -> None:
     torch looks the device up only after it has read tables of operators. If the driver compiles no kernels, a graph of
     the device gets the options for eager calls.
     """
+    triton.answer_by_device()
     after_import("torch._inductor.compile_fx", _register)
     inductor.ask_before_graphs(_options_for)
 

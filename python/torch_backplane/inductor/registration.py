@@ -203,7 +203,7 @@ def register() -> None:
     from torch._dynamo import device_interface
     from torch._inductor.codegen import common
 
-    from torch_backplane.inductor import choices, config, fallbacks, random
+    from torch_backplane.inductor import choices, config, fallbacks, random, triton
     from torch_backplane.inductor.scheduling import GroupScheduling
     from torch_backplane.inductor.wrapper import GroupWrapper
 
@@ -217,6 +217,7 @@ def register() -> None:
     inductor.name_device_of_results()
     inductor.place_numbers()
     choices.register()
+    triton.register()
     common.register_backend_for_device(
         name,
         GroupScheduling,

@@ -22,15 +22,23 @@ from torch_backplane.inductor import observer
 
 
 class _Calls:
-    """Methods of both kinds of wrapper for the device's kernels; other kernels do not change."""
+    """Methods of both kinds of wrapper for kernels of the dialect; those of Triton and other devices do not change."""
 
     def _generate_kernel_call_helper(
-        self: Any, kernel_name: str, call_args: Any, *, device: torch.device | None = None, **rest: Any
+        self: Any,
+        kernel_name: str,
+        call_args: Any,
+        *,
+        device: torch.device | None = None,
+        triton: bool = True,
+        **rest: Any,
     ) -> None:
-        if device is not None and device.type == _backend.device:
+        if not triton and device is not None and device.type == _backend.device:
             self.writeline(self.wrap_kernel_call(kernel_name, call_args))
         else:
-            super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **rest)  # type: ignore[misc]
+            super()._generate_kernel_call_helper(  # type: ignore[misc]
+                kernel_name, call_args, device=device, triton=triton, **rest
+            )
 
     def make_allocation(self: Any, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
         """Allocate by the backend's function on the graph's device, which Inductor expects to be the current one."""
