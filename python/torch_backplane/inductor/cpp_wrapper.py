@@ -21,6 +21,7 @@ from torch._inductor.virtualized import V
 from torch_backplane import _backend, compiler, paths
 from torch_backplane.inductor import config
 from torch_backplane.inductor.runtime import files_of, kernel_object
+from torch_backplane.inductor.triton_cpp import TritonCalls, tune_while_compiling
 from torch_backplane.inductor.wrapper import Reported, leave_calls_out_of_lists
 
 _CONFIG = "torch_backplane.inductor.config.aot_targets"
@@ -76,7 +77,7 @@ def _bytes(code: bytes) -> str:
     )
 
 
-class GroupCppWrapper(Reported, CppWrapperCpu):
+class GroupCppWrapper(TritonCalls, Reported, CppWrapperCpu):
     """The wrapper of a graph, and of its branches."""
 
     def __init__(self) -> None:
@@ -90,6 +91,7 @@ class GroupCppWrapper(Reported, CppWrapperCpu):
         is_subgraph: bool, subgraph_name: str | None, parent_wrapper: Any, partition_signatures: Any = None
     ) -> CppWrapperCpu:
         leave_calls_out_of_lists()
+        tune_while_compiling()
         return GroupCppWrapper()
 
     @staticmethod
@@ -118,7 +120,7 @@ class GroupCppWrapper(Reported, CppWrapperCpu):
             self.header.writeline("without_graphs()")
         super().write_header()
 
-    def define_dialect_kernel(self, name: str, text: str, facts: dict[str, Any], metadata: str) -> None:
+    def define_dialect_kernel(self, name: str, text: str, metadata: str = "", **facts: Any) -> None:
         """Write a kernel as an object of the file; in a package with its code."""
         if V.graph.aot_mode:
             kernel = kernel_object(name, text, **facts)
@@ -169,10 +171,13 @@ class GroupCppWrapper(Reported, CppWrapperCpu):
         self.device = _backend.device
 
     def _generate_kernel_call_helper(
-        self, kernel_name: str, call_args: Any, *, device: torch.device | None = None, **rest: Any
+        self, kernel_name: str, call_args: Any, *, device: torch.device | None = None, triton: bool = True, **rest: Any
     ) -> None:
         if device is None or device.type != self.device:
-            super()._generate_kernel_call_helper(kernel_name, call_args, device=device, **rest)
+            super()._generate_kernel_call_helper(kernel_name, call_args, device=device, triton=triton, **rest)
+            return
+        if triton:
+            self.call_triton_kernel(kernel_name, call_args, device=device, **rest)
             return
         tensors, numbers = call_args
         self.writeline(f"{kernel_name}.launch({{{', '.join(tensors)}}}, {{{', '.join(numbers)}}});")

@@ -124,7 +124,7 @@ def _sources() -> str:
 
 def _files() -> list[Path]:
     here = Path(__file__).parent
-    own = (file for folder in (here, here.parent / "compat") for file in folder.iterdir())
+    own = (file for folder in (here, here.parent / "compat", here.parent / "triton") for file in folder.rglob("*"))
     texts = sorted(file for file in own if file.suffix in (".py", ".h"))
     return [*texts, *(Path(folder) / "backplane" / "generated.h" for folder in paths.include_paths())]
 

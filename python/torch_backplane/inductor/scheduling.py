@@ -157,7 +157,7 @@ class GroupScheduling(SIMDScheduling):
             seen_by.kernel(V.graph, name, node_schedule)
         origins, details = get_kernel_metadata(node_schedule, wrapper)
         if V.graph.cpp_wrapper:
-            wrapper.define_dialect_kernel(name, kernel.text, kernel.facts, f"{origins}\n{details}")
+            wrapper.define_dialect_kernel(name, kernel.text, f"{origins}\n{details}", **kernel.facts)
         else:
             wrapper.define_kernel(name, src_code.replace("{name}", name, 1), f"{origins}\n{details}", gpu=False)
         return name

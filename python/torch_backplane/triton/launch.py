@@ -27,21 +27,25 @@ class Loaded:
     messages: list[Message]
 
 
-def load(name: str, binary: bytes) -> Loaded:
-    """The kernel of a compiled text, not on a device yet."""
+def facts_of(binary: bytes) -> dict[str, Any]:
+    """The text of a compiled kernel, with the arguments of ``kernel_object`` (``torch_backplane.inductor.runtime``)."""
     facts = json.loads(binary)
     numbers = len(facts["arguments"]) - facts["arguments"].count("ptr")
-    kernel = kernel_object(
-        name,
-        facts["text"],
-        pointers=facts["written"].bit_length(),
-        values=numbers + 3,
-        written=facts["written"],
-        per_item=1,
-        extents=[(0, numbers + axis, 1) for axis in range(3)],
-        reports=False,
-    )
-    return Loaded(kernel, [Message(**message) for message in facts["messages"]])
+    return {
+        "text": facts["text"],
+        "pointers": facts["written"].bit_length(),
+        "values": numbers + 3,
+        "written": facts["written"],
+        "per_item": 1,
+        "extents": [(0, numbers + axis, 1) for axis in range(3)],
+        "reports": False,
+    }
+
+
+def load(name: str, binary: bytes) -> Loaded:
+    """The kernel of a compiled text, not on a device yet."""
+    messages = [Message(**message) for message in json.loads(binary)["messages"]]
+    return Loaded(kernel_object(name, **facts_of(binary)), messages)
 
 
 def launcher(source: Any, metadata: Any) -> Callable[..., None]:

@@ -5,6 +5,7 @@ Halves and floats of 8 bits are ``f32`` in a register, rounded after each operat
 
 from __future__ import annotations
 
+import linecache
 import math
 import struct
 
@@ -26,11 +27,16 @@ class Unsupported(NotImplementedError):
     """What the lowering does not do. The text says what to write instead, where there is something."""
 
     at: tuple[str, str] | None = None
-    """``file:line`` of the user's kernel, and the operation."""
+    """``file:line`` of the user's kernel, whose text follows the reason if the file is there, and the operation."""
 
     def __str__(self) -> str:
         reason = super().__str__()
-        return f"{self.at[0] or 'a kernel'}: {self.at[1]}: {reason}" if self.at else reason
+        if self.at is None:
+            return reason
+        place, operation = self.at
+        file, _, number = place.rpartition(":")
+        line = linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+        return f"{place or 'a kernel'}: {operation}: {reason}" + (f"\n    {line}" if line else "")
 
 
 def memory(type: Type) -> str:
