@@ -134,8 +134,8 @@ def _check_settings() -> None:
 
     if config.fx_wrapper:
         raise NotImplementedError(
-            f"torch._inductor.config.fx_wrapper: a graph of FX only calls kernels of Triton, which {_backend.device} "
-            "does not have: leave it off, or use config.cpp_wrapper"
+            "torch._inductor.config.fx_wrapper: a graph of FX only calls kernels of Triton, and those of "
+            f"{_backend.device} are written in the kernel dialect: leave it off, or use config.cpp_wrapper"
         )
     if config.runtime_triton_nan_asserts:
         raise NotImplementedError(
