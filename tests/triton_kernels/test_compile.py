@@ -316,6 +316,44 @@ def test_T20_messages_of_a_compiled_kernel(capsys):
         torch.compile(lambda x: f(checked, x))(x + 2)
 
 
+def test_T20_kernels_are_compiled_by_processes_that_do_not_load_the_backend_with_torch(tmp_path):
+    (tmp_path / "program.py").write_text(
+        """
+import torch, mydevice, triton, triton.language as tl
+from torch._inductor import config
+from torch._inductor.async_compile import AsyncCompile
+
+@triton.jit
+def double(x, out, BLOCK: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)) * 2)
+
+def f(x):
+    out = torch.empty_like(x)
+    double[(1,)](x, out, BLOCK=64)
+    return out
+
+AsyncCompile.wait_pool_ready()
+with config.patch(force_disable_caches=True):
+    assert AsyncCompile.use_process_pool()
+    print(torch.compile(f)(torch.ones(64, device="mydevice")).sum().item())
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, tmp_path / "program.py"],
+        env={
+            **os.environ,
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+            "TRITON_CACHE_DIR": str(tmp_path),
+            "TORCHINDUCTOR_COMPILE_THREADS": "2",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "128.0"
+
+
 @pytest.mark.skipif(MODULE.device_count() < 2, reason="one device")
 def test_T20_a_graph_of_the_second_device():
     x, y = tensors()

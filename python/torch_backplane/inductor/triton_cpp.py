@@ -19,6 +19,7 @@ from torch._inductor.virtualized import V
 
 from torch_backplane import _backend
 from torch_backplane.compat import replaces
+from torch_backplane.inductor import triton
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,10 @@ class TritonCalls:
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
         super().__init__()
+
+    @classmethod
+    def _get_triton_info_kernel_cls(cls) -> type[Any]:
+        return triton.kernel_class()
 
     def _define_kernel_helper(self: Any, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> None:
         """A Triton kernel is defined in the code that torch runs while it compiles."""

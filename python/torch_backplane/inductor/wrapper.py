@@ -18,7 +18,7 @@ from torch._inductor.virtualized import V
 
 from torch_backplane import _backend
 from torch_backplane.compat import inductor
-from torch_backplane.inductor import observer
+from torch_backplane.inductor import observer, triton
 
 
 class _Calls:
@@ -39,6 +39,10 @@ class _Calls:
             super()._generate_kernel_call_helper(  # type: ignore[misc]
                 kernel_name, call_args, device=device, triton=triton, **rest
             )
+
+    @classmethod
+    def _get_triton_info_kernel_cls(cls) -> type[Any]:
+        return triton.kernel_class()
 
     def make_allocation(self: Any, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
         """Allocate by the backend's function on the graph's device, which Inductor expects to be the current one."""
