@@ -18,6 +18,7 @@ import torch
 
 from torch_backplane import _backend, compiler, paths
 from torch_backplane.compat import inductor
+from torch_backplane.inductor import triton
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,10 @@ def _interface() -> type[Any]:
         @staticmethod
         def get_compute_capability(device: Any = None) -> str:
             return compiler.target(torch.device(device).index or 0 if device is not None else 0).name
+
+        @staticmethod
+        def is_triton_capable(device: Any = None) -> bool:
+            return triton.is_usable()
 
         @staticmethod
         def is_bf16_supported(including_emulation: bool = False) -> bool:
@@ -203,7 +208,7 @@ def register() -> None:
     from torch._dynamo import device_interface
     from torch._inductor.codegen import common
 
-    from torch_backplane.inductor import choices, config, fallbacks, random, triton
+    from torch_backplane.inductor import choices, config, fallbacks, random
     from torch_backplane.inductor.scheduling import GroupScheduling
     from torch_backplane.inductor.wrapper import GroupWrapper
 

@@ -25,14 +25,15 @@ def is_usable() -> bool:
 def answer_by_device() -> None:
     """Let ``torch.utils._triton.has_triton`` be true if Triton runs on the device; torch has a list of devices.
 
-    Seen on 2.11 to 2.15; unnecessary once it asks the device's interface (docs/upstream.md).
+    Seen on 2.11 to 2.14. From 2.15 on it queries the interfaces of devices, which is registered when a program is
+    compiled (docs/upstream.md).
     """
     import torch.utils._triton as of_torch
 
     @replaces(of_torch, "has_triton")
-    def has_triton(known: Callable[[], bool]) -> bool:
+    def has_triton(known: Callable[..., bool], **which: bool) -> bool:
         if not is_usable():
-            return known()
+            return known(**which)
         from torch._inductor import config
 
         return not getattr(config, "triton_disable_device_detection", False)
@@ -56,7 +57,7 @@ def kernel_class() -> type[Any]:
 
     class Kernel(TritonKernel):
         @classmethod
-        def gen_common_triton_imports(cls) -> str:
+        def gen_common_triton_imports(cls) -> str:  # type: ignore[override]
             return f"import {_backend.package}\n{super().gen_common_triton_imports()}"
 
     return Kernel

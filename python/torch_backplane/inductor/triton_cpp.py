@@ -2,7 +2,7 @@
 
 torch runs each kernel once while it compiles, with tensors of the right shapes, to choose among its configurations
 (``config.triton.autotune_at_compile_time``). The chosen one is written as a kernel of the dialect, with a function that
-computes the grid. Tested on torch 2.13.
+computes the grid. Tested on torch 2.13 and 2.15.
 """
 
 from __future__ import annotations
