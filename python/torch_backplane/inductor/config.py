@@ -8,4 +8,8 @@ aot_targets: list[str] = []
 """Targets, in addition to the current device's, for which an AOTInductor package has compiled kernels: names of
 ``torch_backplane.compiler.targets()``. On these targets a loaded package does not compile its kernels."""
 
+kernels: str = ""
+"""The language of the kernels that Inductor writes: "dialect" (docs/dialect.md), or "triton" for torch's own Triton
+code. Empty: that of ``<PREFIX>_INDUCTOR`` in the environment, or else "dialect"."""
+
 install_config_module(sys.modules[__name__])

@@ -137,6 +137,16 @@ def _files() -> list[Path]:
 def _check_settings() -> None:
     from torch._inductor import config
 
+    from torch_backplane.inductor.triton_code import language, require_triton
+
+    require_triton()
+    if language() == "triton":
+        if config.cpp_wrapper:
+            raise NotImplementedError(
+                f"torch._inductor.config.cpp_wrapper and AOTInductor write kernels of the dialect for {_backend.device}"
+                f': set torch_backplane.inductor.config.kernels = "dialect"'
+            )
+        return
     if config.fx_wrapper:
         raise NotImplementedError(
             "torch._inductor.config.fx_wrapper: a graph of FX only calls kernels of Triton, and those of "
@@ -158,6 +168,7 @@ def _graph_pass() -> Any:
     from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
     from torch_backplane.inductor import attention, random
+    from torch_backplane.inductor.triton_code import language
 
     class Pass(CustomGraphModulePass):
         def __call__(self, gm: torch.fx.GraphModule) -> None:
@@ -167,7 +178,7 @@ def _graph_pass() -> Any:
             random.keep_order(gm)
 
         def uuid(self) -> str:
-            facts = [version("torch-backplane"), _sources()]
+            facts = [version("torch-backplane"), _sources(), language()]
             if compiler.is_available():  # a graph may be for any of the devices
                 facts += [str(compiler.target(index)) for index in range(_module().device_count())]
             return hashlib.sha256("\n".join(facts).encode()).hexdigest()
@@ -196,9 +207,9 @@ def is_anothers() -> bool:
     """Whether those classes are a vendor's own."""
     from torch._inductor.codegen import common
 
-    from torch_backplane.inductor.scheduling import GroupScheduling
+    from torch_backplane.inductor.triton_code import ChosenCodegen
 
-    return is_registered() and common.device_codegens[_backend.device].scheduling is not GroupScheduling
+    return is_registered() and not isinstance(common.device_codegens[_backend.device], ChosenCodegen)
 
 
 def register() -> None:
@@ -210,6 +221,7 @@ def register() -> None:
 
     from torch_backplane.inductor import choices, config, fallbacks, random
     from torch_backplane.inductor.scheduling import GroupScheduling
+    from torch_backplane.inductor.triton_code import ChosenCodegen
     from torch_backplane.inductor.wrapper import GroupWrapper
 
     name = _backend.device
@@ -231,3 +243,4 @@ def register() -> None:
         device_custom_pass=_graph_pass(),
         device_custom_config=cast("Any", config),  # a module that torch has made a ConfigModule
     )
+    common.device_codegens[name] = ChosenCodegen(**vars(common.device_codegens[name]))
