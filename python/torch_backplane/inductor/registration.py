@@ -141,11 +141,6 @@ def _check_settings() -> None:
 
     require_triton()
     if language() == "triton":
-        if config.cpp_wrapper:
-            raise NotImplementedError(
-                f"torch._inductor.config.cpp_wrapper and AOTInductor write kernels of the dialect for {_backend.device}"
-                f': set torch_backplane.inductor.config.kernels = "dialect"'
-            )
         return
     if config.fx_wrapper:
         raise NotImplementedError(

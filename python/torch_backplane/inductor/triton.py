@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from torch_backplane import _backend
@@ -48,16 +47,3 @@ def register() -> None:
 
     if hasattr(benchmarking, "register_benchmarker"):
         benchmarking.register_benchmarker(_backend.device, measure, override=True)
-
-
-@cache
-def kernel_class() -> type[Any]:
-    """The class that writes the imports of a kernel: the process that compiles it may not have loaded the backend."""
-    from torch._inductor.codegen.triton import TritonKernel
-
-    class Kernel(TritonKernel):
-        @classmethod
-        def gen_common_triton_imports(cls) -> str:  # type: ignore[override]
-            return f"import {_backend.package}\n{super().gen_common_triton_imports()}"
-
-    return Kernel

@@ -69,13 +69,14 @@ class SequenceOverrides(TritonKernelOverrides):
 
 
 class SequenceKernel(TritonKernel):
-    """A kernel with these numbers."""
+    """A kernel with these numbers. It imports the backend, which a process that compiles it may not have loaded."""
 
     overrides = SequenceOverrides
 
     @classmethod
     def gen_common_triton_imports(cls) -> str:  # type: ignore[override]
-        return super().gen_common_triton_imports() + "from torch_backplane.inductor import triton_random\n"
+        ours = f"import {_backend.package}\nfrom torch_backplane.inductor import triton_random\n"
+        return super().gen_common_triton_imports() + ours
 
 
 def _draws(node: Any) -> bool:

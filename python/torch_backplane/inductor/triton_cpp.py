@@ -19,7 +19,7 @@ from torch._inductor.virtualized import V
 
 from torch_backplane import _backend
 from torch_backplane.compat import replaces
-from torch_backplane.inductor import triton
+from torch_backplane.inductor.triton_code import SequenceKernel, language
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,10 @@ def _keep_chosen() -> None:
 
 def tune_while_compiling() -> None:
     """Let torch choose configurations before it writes the C++ of a graph with Triton kernels; for packages it does."""
-    if not V.graph.aot_mode and any(isinstance(one, ir.UserDefinedTritonKernel) for one in V.graph.operations):
+    has_kernels = language() == "triton" or any(
+        isinstance(one, ir.UserDefinedTritonKernel) for one in V.graph.operations
+    )
+    if not V.graph.aot_mode and has_kernels:
         config.triton.autotune_at_compile_time = True
 
 
@@ -78,7 +81,7 @@ class TritonCalls:
 
     @classmethod
     def _get_triton_info_kernel_cls(cls) -> type[Any]:
-        return triton.kernel_class()
+        return SequenceKernel
 
     def _define_kernel_helper(self: Any, kernel_name: str, kernel_body: str, *args: Any, **kwargs: Any) -> None:
         """A Triton kernel is defined in the code that torch runs while it compiles."""
@@ -130,8 +133,9 @@ class TritonCalls:
         self.define_dialect_kernel(name, **facts_of(chosen.binary), device=call.device)
         constants = {*call.facts.get("declared_constexpr_names", ()), *chosen.configuration}
         passed = [one for one in chosen.signature if one not in constants]
-        names = {one: f"a{i}" for i, one in enumerate(passed)}  # one of the user's may be a keyword of C++
-        parameters = [*names.values(), *call.facts.get("extra_launcher_args", [])]
+        of_grid = call.facts.get("extra_launcher_args")  # None: the kernel is Inductor's, whose names the grid uses
+        names = {one: one if of_grid is None else f"a{i}" for i, one in enumerate(passed)}
+        parameters = [*names.values(), *(of_grid or [])]
         grid = GridExpr.from_meta(call.facts, chosen.configuration, mode="cpp")
         taken = {one: kind for one, kind in chosen.signature.items() if kind != "constexpr"}
         tensors = [names[one] for one, kind in taken.items() if kind.startswith("*")]

@@ -18,7 +18,7 @@ from torch._inductor.virtualized import V
 
 from torch_backplane import _backend
 from torch_backplane.compat import inductor
-from torch_backplane.inductor import observer, triton
+from torch_backplane.inductor import observer
 
 
 class _Calls:
@@ -42,7 +42,9 @@ class _Calls:
 
     @classmethod
     def _get_triton_info_kernel_cls(cls) -> type[Any]:
-        return triton.kernel_class()
+        from torch_backplane.inductor.triton_code import SequenceKernel
+
+        return SequenceKernel
 
     def make_allocation(self: Any, name: str, device: torch.device, *args: Any, **kwargs: Any) -> str:
         """Allocate by the backend's function on the graph's device, which Inductor expects to be the current one."""
