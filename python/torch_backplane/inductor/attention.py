@@ -1,8 +1,8 @@
 """Decomposition of flex_attention in a graph: scores, their modification, the mask, softmax and two products.
 
-torch has template kernels for a few devices. Here torch's formulas (``sdpa_dense``, which eager calls run) are traced
-into the graph before Inductor lowers it, and Inductor fuses the operators between the products. Memory use is
-proportional to the scores, and blocks that a mask excludes are computed.
+Without Triton, and for calls that torch's templates do not compute (attention_template.py), torch's formulas
+(``sdpa_dense``, which eager calls run) are traced into the graph before Inductor lowers it, and Inductor fuses the
+operators between the products. Memory use is proportional to the scores, and blocks that a mask excludes are computed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,24 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from torch_backplane import _backend
-from torch_backplane.compat.flex_attention import refuse_other_kernels
+from torch_backplane.inductor import attention_template
 
 _ORIGIN = ("original_aten", "stack_trace")  # for names of kernels and for errors
 
 
 def decompose(gm: GraphModule) -> None:
-    """Replace each call on this device by the formula."""
+    """Replace by the formula each call on this device that is no template."""
     calls = {flex_attention: sdpa_dense, flex_attention_backward: _backward}
-    options = {flex_attention: 6, flex_attention_backward: 11}  # positions of kernel_options
+    options = {flex_attention: 6, flex_attention_backward: 11}  # positions of kernel_options, behind block_mask, scale
     found = [node for node in gm.graph.nodes if node.op == "call_function" and node.target in calls]
     found = [node for node in found if node.args[0].meta["val"].device.type == _backend.device]
     for node in found:
-        refuse_other_kernels(node.args[options[node.target]])
-        _inline(gm, node, calls[node.target])
+        at = options[node.target]
+        chosen = attention_template.options_of(node, node.args[at], node.args[at - 2])
+        if chosen is None:
+            _inline(gm, node, calls[node.target])
+        else:
+            node.update_arg(at, chosen)
     if found:
         gm.graph.eliminate_dead_code()
         gm.recompile()

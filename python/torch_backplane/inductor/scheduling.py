@@ -10,7 +10,7 @@ from typing import Any
 
 import sympy
 import torch
-from torch._inductor import config
+from torch._inductor import config, ir
 from torch._inductor.codegen.common import BackendFeature
 from torch._inductor.codegen.simd import SIMDScheduling
 from torch._inductor.utils import get_fused_kernel_name, get_kernel_metadata
@@ -22,6 +22,7 @@ from torch_backplane.compat import inductor
 from torch_backplane.inductor import observer
 from torch_backplane.inductor.combined import MOST_BUFFERS, PartKernel, launches
 from torch_backplane.inductor.kernel import GroupKernel
+from torch_backplane.inductor.triton_code import DeviceTritonScheduling
 
 # With fewer cores, one kernel finishes a long row before a second one could combine results of its parts.
 MANY_CORES = 8
@@ -55,8 +56,12 @@ def _sums_into_what_is_read(reader: Any, writer: Any) -> bool:
     return not written.isdisjoint(dep.name for dep in reader.read_writes.reads)
 
 
+def _is_of_triton(node: Any) -> bool:
+    return node.is_template() and isinstance(node.get_template_node(), ir.TritonTemplateBuffer)
+
+
 class GroupScheduling(SIMDScheduling):
-    """The scheduling of the device; kernels need ``bp.compiler`` and ``bp.module``."""
+    """The scheduling of the device; kernels need ``bp.compiler`` and ``bp.module``, torch's own templates Triton."""
 
     kernel_type: type[Any] = GroupKernel
     keeps_buffers = False
@@ -66,6 +71,8 @@ class GroupScheduling(SIMDScheduling):
         super().__init__(scheduler)
         if scheduler is not None:  # otherwise only its features are queried
             inductor.leave_out(scheduler)
+        self._triton = DeviceTritonScheduling(None)
+        self._triton.scheduler = scheduler
 
     @classmethod
     def get_backend_features(cls, device: torch.device) -> OrderedSet[BackendFeature]:
@@ -85,6 +92,8 @@ class GroupScheduling(SIMDScheduling):
         scheduler: Any = self.scheduler
         if node1.is_foreach() or node2.is_foreach():  # their pairs are queried one by one
             return bool(super().can_fuse(node1, node2))
+        if _is_of_triton(node1):
+            return not node2.is_template() and self._triton.can_fuse(node1, node2)
         if scheduler.fusion_prevent_too_many_reads_and_writes(node1, node2, MOST_BUFFERS):
             return False
         if node2.is_template() or not super().can_fuse(node1, node2) or _sums_into_what_is_read(node1, node2):
@@ -96,6 +105,12 @@ class GroupScheduling(SIMDScheduling):
         return all(GroupKernel.is_compatible(axes, node.get_ranges()) for node in node2.get_nodes())
 
     can_fuse_vertical = can_fuse_horizontal = can_fuse
+
+    def codegen_template(self, template_node: Any, *nodes: Any, **how: Any) -> str | None:
+        """A product of tiles, or a template of Triton."""
+        if _is_of_triton(template_node):
+            return self._triton.codegen_template(template_node, *nodes, **how)
+        return super().codegen_template(template_node, *nodes, **how)
 
     def codegen_combo_kernel(self, combo_kernel_node: Any) -> None:
         """Independent nodes, in as few launches as the limits of a launch allow."""
