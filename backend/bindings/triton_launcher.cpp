@@ -31,6 +31,11 @@ struct Object {
   std::vector<Argument>* arguments;
 };
 
+// What a tensor of a transform is made of, and views whose elements are not those in memory.
+constexpr c10::DispatchKeySet kWithoutMemory{c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
+                                             c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::ZeroTensor};
+constexpr c10::DispatchKeySet kLazy{c10::DispatchKey::Negative, c10::DispatchKey::Conjugate};
+
 PyObject* find(PyObject* const* arguments, size_t count, const std::vector<size_t>& path) {
   TORCH_CHECK_TYPE(path[0] < count, "a Triton kernel is launched with too few arguments");
   PyObject* found = arguments[path[0]];
@@ -60,10 +65,14 @@ int64_t bits_of(PyObject* object, Kind kind) {
 uint64_t address_of(PyObject* object, const GeneratedKernel& kernel, c10::DeviceIndex& device) {
   if (THPVariable_Check(object)) {
     const at::Tensor& tensor = THPVariable_Unpack(object);
-    TORCH_CHECK_TYPE(!tensor.key_set().has(c10::DispatchKey::Python), kernel.source().name, ": an argument is a ", Py_TYPE(object)->tp_name,
-                     ", which has no memory of its own: a Triton kernel takes plain tensors");
+    TORCH_CHECK_TYPE(!tensor.key_set().has_any(kWithoutMemory), kernel.source().name, ": an argument is a ", Py_TYPE(object)->tp_name,
+                     " of a mode or a transform (", tensor.key_set(), "), which has no memory of its own: a Triton kernel takes plain ",
+                     "tensors. Make the launch an operator with torch.library.triton_op or custom_op");
+    TORCH_CHECK_VALUE(!tensor.key_set().has_any(kLazy), kernel.source().name, ": an argument is a view that negates or conjugates its ",
+                      "elements when they are read; pass tensor.resolve_neg() or tensor.resolve_conj()");
     TORCH_CHECK_VALUE(tensor.device().type() == kDevice, "Pointer argument cannot be accessed from Triton: a tensor of ",
-                      kernel.source().name, " is on ", tensor.device(), ", not on ", device_name());
+                      kernel.source().name, " is on ", tensor.device(), ", not on ", device_name(), "; move it with tensor.to(\"",
+                      device_name(), "\")");
     TORCH_CHECK_VALUE(device < 0 || tensor.device().index() == device, kernel.source().name, ": tensors are on ", device_name(), ":",
                       static_cast<int>(device), " and on ", tensor.device());
     device = tensor.device().index();
@@ -94,7 +103,8 @@ void launch(const std::vector<Argument>& plan, PyObject* const* arguments, size_
   }
   for (size_t axis = 0; axis < 3; ++axis) {
     const int64_t programs = integer(arguments[kGrid + axis]);
-    TORCH_CHECK_VALUE(programs >= 0, kernel.source().name, ": the grid has ", programs, " programs along axis ", axis);
+    TORCH_CHECK_VALUE(programs >= 0 && programs <= INT32_MAX, kernel.source().name, ": the grid has ", programs, " programs along axis ",
+                      axis, "; from 0 to ", INT32_MAX, " are possible");
     if (programs == 0) return;
     numbers[values++] = programs;
   }

@@ -68,7 +68,7 @@ def launcher(source: Any, metadata: Any) -> Callable[..., None]:
         for i in descriptors:
             rest[4 + i] = decompose(rest[4 + i])
         if isinstance(kernel, Loaded):
-            with logs.reading(kernel.messages) as log:
+            with logs.reading(metadata.name, kernel.messages, rest[4:]) as log:
                 launch(*head, kernel.kernel, *rest, log)
         else:
             launch(*head, kernel, *rest)

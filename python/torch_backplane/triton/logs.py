@@ -12,19 +12,28 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from torch_backplane import _backend
 from torch_backplane.triton.lowering.messages import RECORD, RECORDS, Message
 
 
 @contextmanager
-def reading(messages: Sequence[Message]) -> Iterator[torch.Tensor]:
-    """A log on the current device for a launch; behind the block it is read, and printed.
+def reading(kernel: str, messages: Sequence[Message], arguments: Sequence[Any]) -> Iterator[torch.Tensor]:
+    """A log on the arguments' device for a launch of that kernel; behind the block it is read, and printed.
 
     Raises:
         AssertionError: an assertion of the kernel has failed: with its text, the program and the element.
+        RuntimeError: before the launch, if the current stream is capturing a graph.
     """
-    log = torch.zeros(1 + RECORD * RECORDS, dtype=torch.int64, device=_backend.device)
+    if getattr(torch, _backend.device).is_current_stream_capturing():
+        raise RuntimeError(
+            f"{kernel} prints or asserts, and the host reads that after each launch: it cannot be recorded into a "
+            "graph, whose replays nothing reads. Launch it outside of the capture, or without tl.device_print and "
+            "debug=True"
+        )
+    device = next((one.device for one in tree_leaves(arguments) if isinstance(one, torch.Tensor)), _backend.device)
+    log = torch.zeros(1 + RECORD * RECORDS, dtype=torch.int64, device=device)
     yield log
     wanted = int(log[0])
     records = log[1 : 1 + RECORD * min(wanted, RECORDS)].reshape(-1, RECORD).tolist()
