@@ -8,6 +8,7 @@
 
 #include <array>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "inductor/kernel.h"
@@ -29,7 +30,11 @@ struct Argument {
 struct Object {
   PyObject_HEAD vectorcallfunc call;
   std::vector<Argument>* arguments;
+  PyObject* accesses;  // for the observer
 };
+
+// The stream sanitizer's, else NULL: called before a launch with the kernel's name, the accesses, and the object of each pointer.
+PyObject* observer = nullptr;
 
 // What a tensor of a transform is made of, and views whose elements are not those in memory.
 constexpr c10::DispatchKeySet kWithoutMemory{c10::DispatchKey::Python, c10::DispatchKey::Functionalize, c10::DispatchKey::FuncTorchBatched,
@@ -85,7 +90,17 @@ uint64_t address_of(PyObject* object, const GeneratedKernel& kernel, c10::Device
   return static_cast<uint64_t>(integer(pointer.ptr()));
 }
 
-void launch(const std::vector<Argument>& plan, PyObject* const* arguments, size_t count) {
+void observe(const Object& self, const GeneratedKernel& kernel, PyObject* const* arguments, size_t count) {
+  const py::handle function(observer);
+  py::list objects;
+  for (const Argument& argument : *self.arguments) {
+    if (argument.kind == Kind::pointer) objects.append(py::handle(find(arguments + kFirst, count - kFirst, argument.path)));
+  }
+  function(kernel.source().name, py::handle(self.accesses), objects);
+}
+
+void launch(const Object& self, PyObject* const* arguments, size_t count) {
+  const std::vector<Argument>& plan = *self.arguments;
   GeneratedKernel& kernel = generated_kernel_of(arguments[kKernel]);
   std::array<uint64_t, KernelArguments::kMost / 8> addresses;
   std::array<int64_t, KernelArguments::kMost / 8> numbers;
@@ -111,6 +126,7 @@ void launch(const std::vector<Argument>& plan, PyObject* const* arguments, size_
   TORCH_CHECK_VALUE(values == kernel.numbers() && std::max<size_t>(pointers, 1) == kernel.tensors(), kernel.source().name, " takes ",
                     kernel.tensors(), " pointers and ", kernel.numbers(), " numbers, not ", pointers, " and ", values);
   if (device < 0) device = current_device();
+  if (C10_UNLIKELY(observer != nullptr)) observe(self, kernel, arguments, count);
   load_generated_kernel(kernel, device);
   kernel.launch_at(device, addresses.data(), numbers.data());
 }
@@ -126,7 +142,7 @@ PyObject* call(PyObject* self, PyObject* const* arguments, size_t flags, PyObjec
   const auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
   TORCH_CHECK_TYPE(names == nullptr && count >= kFirst, "a launcher takes its arguments by position, at least ", size_t{kFirst});
   call_hook(arguments[kEnter], arguments[kMetadata]);
-  launch(*reinterpret_cast<Object*>(self)->arguments, arguments, count);
+  launch(*reinterpret_cast<Object*>(self), arguments, count);
   call_hook(arguments[kLeave], arguments[kMetadata]);
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
@@ -134,6 +150,7 @@ PyObject* call(PyObject* self, PyObject* const* arguments, size_t flags, PyObjec
 
 void destroy(PyObject* self) {
   delete reinterpret_cast<Object*>(self)->arguments;
+  Py_DECREF(reinterpret_cast<Object*>(self)->accesses);
   PyObject_Free(self);
 }
 
@@ -160,8 +177,8 @@ PyTypeObject& type() {
 void add_triton_launcher(py::module_& module) {
   using namespace triton_launcher_impl;
   if (PyType_Ready(&type()) < 0) throw py::error_already_set();
-  // plan: of each argument of the kernel its path, and p, i, f or d.
-  def_quick(module, "triton_launcher", [](const std::vector<std::pair<std::vector<size_t>, std::string>>& plan) {
+  // plan: of each argument of the kernel its path, and p, i, f or d. accesses: what an observer is called with.
+  def_quick(module, "triton_launcher", [](const std::vector<std::pair<std::vector<size_t>, std::string>>& plan, py::object accesses) {
     auto arguments = std::make_unique<std::vector<Argument>>();
     for (const auto& [path, kind] : plan) {
       TORCH_CHECK_VALUE(!path.empty() && kind.size() == 1 && std::string("pifd").find(kind) != std::string::npos, "no argument: ", kind);
@@ -171,7 +188,11 @@ void add_triton_launcher(py::module_& module) {
     if (object == nullptr) throw py::error_already_set();
     object->call = call;
     object->arguments = arguments.release();
+    object->accesses = accesses.release().ptr();
     return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(object));
+  });
+  def_quick(module, "observe_triton_launches", [](const py::object& function) {
+    py::handle(std::exchange(observer, function.is_none() ? nullptr : py::object(function).release().ptr())).dec_ref();
   });
 }
 

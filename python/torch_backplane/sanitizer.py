@@ -1,8 +1,9 @@
 """The stream sanitizer: finds memory that two streams use without an order, and missing ``record_stream`` calls.
 
-It sees every operator by its schema (what it reads and writes), every event, wait and synchronization, and every
-allocation. From that it knows, by vector clocks, which work comes before which: it reports a race that this run *could*
-have had, whether or not the timing showed it. docs/sanitizer.md lists what it sees and what it does not.
+It sees every operator by its schema (what it reads and writes), every launch of a Triton kernel, every event, wait and
+synchronization, and every allocation. From that it knows, by vector clocks, which work comes before which: it reports a
+race that this run *could* have had, whether or not the timing showed it. docs/sanitizer.md lists what it sees and what
+it does not.
 
 Example::
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -207,6 +209,25 @@ class _Sanitizer(TorchDispatchMode):
             raise found[0]
         return result
 
+    def before_triton(self, kernel: str, accesses: list[tuple[str, str]], objects: list[Any]) -> None:
+        """What the core calls before a launch: with the arguments, and the letters of ``triton.accesses``."""
+        stack = _stack()
+        with self.lock:
+            self.take_notes(stack)
+            numbers: Clock = {}
+            for (argument, letter), value in zip(accesses, objects, strict=False):  # a log of messages may follow
+                tensor = getattr(value, "base", value)  # of Triton's views in another dtype
+                if letter == "-" or not isinstance(tensor, torch.Tensor) or not _is_ours(tensor):
+                    continue
+                stream = _current(tensor)
+                if stream not in numbers:
+                    numbers[stream] = self.order.next(stream)
+                self.access(tensor, argument, letter != "r", kernel, numbers, stack)
+            found, self.new = self.new, []
+        self.report.errors += found
+        if found and self.raise_errors:
+            raise found[0]
+
     def take_notes(self, stack: traceback.StackSummary) -> None:
         """Process what the core logged since the last call."""
         for kind, device, stream_id, item, size in _backend.C.order_log.take():
@@ -313,7 +334,8 @@ _INTERNAL = (os.path.dirname(torch.__file__), os.path.dirname(__file__))
 
 def _stack() -> traceback.StackSummary:
     frames = traceback.StackSummary.extract(traceback.walk_stack(None), lookup_lines=False)
-    own = [frame for frame in reversed(frames) if not frame.filename.startswith(_INTERNAL)]
+    triton = getattr(sys.modules.get("triton"), "__path__", ())
+    own = [frame for frame in reversed(frames) if not frame.filename.startswith((*_INTERNAL, *triton))]
     return traceback.StackSummary.from_list(own)
 
 
@@ -393,6 +415,7 @@ def enable(raise_errors: bool = True) -> Report:
     _backend.C.order_log.switch(True)
     _active = _Sanitizer(raise_errors)
     _active.__enter__()
+    _backend.C.modules.observe_triton_launches(_active.before_triton)
     return _active.report
 
 
@@ -401,6 +424,7 @@ def disable() -> None:
     global _active
     if _active is None:
         return
+    _backend.C.modules.observe_triton_launches(None)
     _active.__exit__(None, None, None)
     _backend.C.order_log.switch(False)
     _active = None

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from torch_backplane.triton.accesses import accesses
 from torch_backplane.triton.lowering import lower
 from torch_backplane.triton.reader import TextError, read, read_type
 from torch_backplane.triton.ttir import Type
@@ -93,3 +94,44 @@ def test_T02_what_is_not_lowered_names_the_users_line():
 """
     with pytest.raises(Unsupported, match=r"^kernel.py:7: tt.elementwise_inline_asm: .*write it with functions of tl"):
         lower(text, 1)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("name", "expected"), [("attention", "rrrw"), ("scans", "rrwwww"), ("early_return", "rw"), ("while_loop", "rww")]
+)
+def test_T11_what_a_kernel_reads_and_writes(name, release, expected):
+    assert accesses(read(text_of(name, release))) == expected
+
+
+POINTERS = """module {
+  tt.func public @kernel(%a: PTR, %b: PTR, %c: PTR, %d: !tt.ptr<i64>, %e: PTR, %n: i32) {
+    %zero = arith.constant 0 : i32
+    %one = arith.constant 1 : i32
+    %x:2 = scf.for %i = %zero to %n step %one iter_args(%p = %a, %q = %b) -> (PTR, PTR)  : i32 {
+      %next = tt.addptr %p, %one : PTR, i32
+      scf.yield %q, %next : PTR, PTR
+    }
+    %v = tt.load %x#0 : PTR
+    %far = tt.load %d : !tt.ptr<i64>
+    %pointer = tt.int_to_ptr %far : i64 -> PTR
+    tt.store %pointer, %v : PTR
+    %some = arith.cmpi sgt, %n, %one : i32
+    %t = scf.if %some -> (PTR) {
+      scf.yield %c : PTR
+    } else {
+      scf.yield %a : PTR
+    }
+    tt.call @callee(%t, %v) : (PTR, f32) -> ()
+    tt.return
+  }
+  tt.func private @callee(%to: PTR, %v: f32) attributes {noinline = true} {
+    tt.store %to, %v : PTR
+    tt.return
+  }
+}
+""".replace("PTR", "!tt.ptr<f32>")
+
+
+def test_T11_pointers_are_followed_through_loops_branches_and_calls():
+    assert accesses(read(POINTERS)) == "brwr-"

@@ -89,6 +89,7 @@ class DialectBackend(BaseBackend):
         metadata["name"] = kernel.name
         metadata["shared"] = kernel.local_bytes
         metadata["messages"] = len(kernel.messages)
+        metadata["accesses"] = kernel.accesses
         return json.dumps(dataclasses.asdict(kernel)).encode()
 
     def add_stages(self, stages: dict[str, Any], opts: Any, language: Any = None) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch_backplane import _backend
 from torch_backplane.inductor.runtime import kernel_object
-from torch_backplane.triton import logs
-from torch_backplane.triton.lowering.messages import Message
+
+if TYPE_CHECKING:
+    from torch_backplane.triton.lowering.messages import Message
 
 Path = tuple[int, ...]
 """Of an argument, in nested tuples."""
@@ -44,8 +45,12 @@ def facts_of(binary: bytes) -> dict[str, Any]:
 
 def load(name: str, binary: bytes) -> Loaded:
     """The kernel of a compiled text, not on a device yet."""
-    messages = [Message(**message) for message in json.loads(binary)["messages"]]
-    return Loaded(kernel_object(name, **facts_of(binary)), messages)
+    kernel, messages = kernel_object(name, **facts_of(binary)), json.loads(binary)["messages"]
+    if not messages:
+        return Loaded(kernel, [])
+    from torch_backplane.triton.lowering.messages import Message
+
+    return Loaded(kernel, [Message(**message) for message in messages])
 
 
 def launcher(source: Any, metadata: Any) -> Callable[..., None]:
@@ -59,15 +64,20 @@ def launcher(source: Any, metadata: Any) -> Callable[..., None]:
         i: kind for i, kind in enumerate(signature) if isinstance(kind, str) and kind.startswith("tensordesc")
     }
     plan = [one for i, kind in enumerate(signature) for one in _plan((i,), kind)]
+    names = list(source.signature)
+    pointers = [names[path[0]] for path, kind in plan if kind == "p"]
+    accesses = list(zip(pointers, metadata.accesses, strict=True))  # for the stream sanitizer
     if metadata.messages:
         plan.append(((len(signature),), "p"))
-    launch = _backend.C.modules.triton_launcher(plan)
+    launch = _backend.C.modules.triton_launcher(plan, accesses)
 
     def launch_with(*call: Any) -> None:
         head, kernel, rest = call[:4], call[4], list(call[5:])
         for i in descriptors:
             rest[4 + i] = decompose(rest[4 + i])
         if isinstance(kernel, Loaded):
+            from torch_backplane.triton import logs
+
             with logs.reading(metadata.name, kernel.messages, rest[4:]) as log:
                 launch(*head, kernel.kernel, *rest, log)
         else:

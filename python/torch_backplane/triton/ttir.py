@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -178,6 +179,12 @@ class Module:
         if len(found) != 1:
             raise ValueError(f"a module of TTIR has one public function; this one has {len(found)}")
         return found[0]
+
+    def called(self, op: Op) -> Function:
+        """The function of a ``tt.call``."""
+        name = re.search(r'@("[^"]*"|[^(]+)\(', op.body)
+        assert name is not None
+        return self.functions[name.group(1).strip('"')]
 
 
 def ancestor(op: Op | None, block: Block) -> Op | None:

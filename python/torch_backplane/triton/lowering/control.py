@@ -6,7 +6,6 @@ which one number is added each turn.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -203,9 +202,7 @@ def _if(low: Lowering, op: Op) -> None:
 @lowers("tt.call")
 def _call(low: Lowering, op: Op) -> None:
     """The function's body, in the place of the call."""
-    name = re.search(r'@("[^"]*"|[^(]+)\(', op.body)
-    assert name is not None
-    function = low.module.functions[name.group(1).strip('"')]
+    function = low.module.called(op)
     if function.name in low.calls:
         raise Unsupported(f"{function.name} calls itself; kernels have no recursion: write a loop")
     holders = _holders(low, op.results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch_backplane.triton import words
+from torch_backplane.triton.accesses import accesses
 from torch_backplane.triton.lowering.control import branch
 from torch_backplane.triton.lowering.forms import Scalar
 from torch_backplane.triton.lowering.messages import Message
@@ -40,6 +41,8 @@ class Kernel:
     """Bit i: the kernel may write what pointer i points to. All are set: one pointer may lead to another's tensor."""
     local_bytes: int
     """Local memory of a group; 0 with one item, where arrays are on the stack."""
+    accesses: str
+    """Of each pointer among the arguments, whether the kernel reads or writes through it: of :mod:`..accesses`."""
     messages: tuple[Message, ...] = ()
     """Of prints and assertions: the last pointer is their log, if there are any."""
 
@@ -96,8 +99,9 @@ BP_KERNEL(generated, {max(1, len(parameters))}, Generated, {", ".join(parameters
 }}
 """
     arguments = tuple("ptr" if value.type.is_pointer else value.type.elem for value in function.arguments)
+    written = (1 << max(1, len(parameters))) - 1
     return Kernel(
-        function.name, text, arguments, (1 << max(1, len(parameters))) - 1, low.local_bytes, tuple(low.messages)
+        function.name, text, arguments, written, low.local_bytes, accesses(module), messages=tuple(low.messages)
     )
 
 
