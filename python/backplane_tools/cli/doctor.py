@@ -203,6 +203,17 @@ def check_backend(package: str) -> Iterator[Finding]:
         yield verdict(f"{package} device", _last_line(used.stderr), check)
         return
     yield from check_integrations(package)
+    yield check_triton(package)
+
+
+def check_triton(package: str) -> Finding:
+    """Look at Triton, in a process of its own: whether its kernels are compiled for the device."""
+    asked = _run([sys.executable, "-m", "torch_backplane.triton._probe", package])
+    if asked.returncode != 0:
+        found = f"the import ended with status {asked.returncode}: {_last_line(asked.stderr)}"
+        return Finding("triton", "warn", found, "pip install --force-reinstall --no-deps triton==<its release>")
+    answer = json.loads(asked.stdout.strip().rpartition("\n")[2])
+    return Finding("triton", "warn" if answer["cure"] else "ok", **answer)
 
 
 def check_integrations(package: str) -> Iterator[Finding]:

@@ -10,12 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget
 
 from torch_backplane import __version__, _backend, compiler
-from torch_backplane.triton import options
-from torch_backplane.triton.lowering import lower
+from torch_backplane.triton import options, releases
 
 EXTENSION = "bpc"
 """Of the last stage, in Triton's cache and in ``kernel.asm``: the text, its arguments and what it needs, as JSON."""
@@ -33,6 +31,10 @@ class DialectBackend(BaseBackend):
 
     supports_native_tensor_specialization = True
     binary_ext = EXTENSION
+
+    def __init__(self, target: GPUTarget) -> None:
+        releases.check()
+        super().__init__(target)
 
     @staticmethod
     def supports_target(target: GPUTarget) -> bool:
@@ -66,6 +68,8 @@ class DialectBackend(BaseBackend):
 
     @staticmethod
     def _make_ttir(module: Any, metadata: dict[str, Any]) -> Any:
+        from triton._C.libtriton import ir, passes
+
         manager = ir.pass_manager(module.context)
         manager.enable_debug()
         passes.common.add_inliner(manager)
@@ -85,6 +89,8 @@ class DialectBackend(BaseBackend):
 
     @staticmethod
     def _make_dialect(module: Any, metadata: dict[str, Any], items: int) -> bytes:
+        from torch_backplane.triton.lowering import lower
+
         kernel = lower(str(module), items, compiler.target().subgroup_size)
         metadata["name"] = kernel.name
         metadata["shared"] = kernel.local_bytes

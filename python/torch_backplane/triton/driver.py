@@ -7,11 +7,12 @@ from functools import cache, cached_property
 from typing import Any
 
 import torch
+import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 from torch_backplane import _backend, compiler
-from torch_backplane.triton import launch
+from torch_backplane.triton import launch, releases
 
 _CACHE_BYTES = 256 << 20  # what do_bench clears between two runs, at most
 
@@ -35,23 +36,38 @@ class _Utilities:
     def get_device_properties(self, device: int) -> dict[str, int]:
         target = compiler.target(device)
         properties = _module().get_device_properties(device)
-        return {
-            "max_shared_mem": target.local_bytes,
-            "multiprocessor_count": getattr(properties, "multi_processor_count", 1),
-            "warpSize": 1,
-            "max_num_regs": target.registers,
-            "sm_clock_rate": 1,
-            "mem_clock_rate": 1,
-            "mem_bus_width": 64,
-        }
+        return _Properties(
+            max_shared_mem=target.local_bytes,
+            multiprocessor_count=getattr(properties, "multi_processor_count", 1),
+            warpSize=1,
+            max_num_regs=target.registers,
+        )
 
 
-class DialectDriver(DriverBase):
+class _Properties(dict[str, int]):
+    def __missing__(self, name: str) -> int:
+        raise KeyError(f"{name}: no driver of {_backend.device} reports it, only {', '.join(self)}")
+
+
+class _Named(type(DriverBase)):  # type: ignore[misc]
+    """Triton lists the classes of the drivers if several are active."""
+
+    def __repr__(cls) -> str:
+        by = (
+            f"TRITON_DEFAULT_BACKEND={_backend.device} in the environment selects it"
+            if releases.has_default_backend(triton.__version__)
+            else f'triton.runtime.driver.set_active(triton.backends.backends["{_backend.device}"].driver()) selects it'
+        )
+        return f"{super().__repr__()} of {_backend.device}: {by}"
+
+
+class DialectDriver(DriverBase, metaclass=_Named):
     """The driver of the one backend of the process. It is active where the device compiles kernels."""
 
     launcher_cls = staticmethod(launch.launcher)
 
     def __init__(self) -> None:
+        releases.check()
         self.utils = _Utilities()
 
     @staticmethod
