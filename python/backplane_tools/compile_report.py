@@ -1,4 +1,4 @@
-"""What ``torch.compile`` made of a program: graph breaks, kernels and what they fuse, calls and why, times.
+"""What ``torch.compile`` and Triton made of a program: graph breaks, kernels and what they fuse, calls and why, times.
 
 For ``torch-backplane explain --compiled``: while :func:`collect` is open, the code generator reports each graph.
 """
@@ -15,6 +15,7 @@ import torch
 from torch_backplane import _backend, compiler
 from torch_backplane.inductor.observer import observing
 from torch_backplane.ops import registry, ways
+from torch_backplane.triton import record
 
 SORTS_AND_SEARCHES = ("sort", "topk", "bucketize", "searchsorted")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
@@ -80,6 +81,8 @@ class Report:
 
     breaks: list[Break] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
+    triton: list[record.Loaded] = field(default_factory=list)  # kernels of Triton, in graphs and outside
+    triton_times: list[Time] = field(default_factory=list)  # of each name
     seconds: dict[str, float] = field(default_factory=dict)  # of compilation: in all, and what Inductor takes of it
     kernels_compiled: int = 0  # by the driver's compiler
     kernels_from_cache: int = 0
@@ -96,6 +99,9 @@ class Report:
                         times.setdefault(each.name, []).append(each.device_time_total)
         for mark, times in found.items():
             self.marks[mark].times = [Time(name, len(each), sum(each)) for name, each in times.items()]
+        for name in dict.fromkeys(kernel.name for kernel in self.triton):
+            ran = [each.device_time_total for each in profiled.events() or () if each.name == name and _is_launch(each)]
+            self.triton_times.append(Time(name, len(ran), sum(ran)))
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -197,6 +203,11 @@ class Collector:
             self.report.seconds[name] = sum(getattr(one, key) or 0 for one in metrics) / 1e6
 
 
+def _is_launch(event: Any) -> bool:
+    """Whether it is a range of the host in which the device got work."""
+    return event.device_type == torch.autograd.DeviceType.CPU and event.device_time_total > 0
+
+
 def _parts(operation: Any) -> list[Any]:
     """The graphs that it runs: branches of a condition, a loop's body."""
     from torch._inductor.ir import Subgraph
@@ -240,6 +251,7 @@ def collect() -> Iterator[Report]:
     graph_break_reasons.clear()
     clear_compilation_metrics()
     before = compiler.counts() if compiler.is_available() else None
+    loaded = record.count()
     collector = Collector()
     try:
         marked = config.patch(fx_graph_cache=False, profiler_mark_wrapper_call=True)
@@ -247,6 +259,7 @@ def collect() -> Iterator[Report]:
             yield collector.report
     finally:
         collector.finish()
+        collector.report.triton = record.loaded(loaded)
         if before is not None:
             after = compiler.counts()
             collector.report.kernels_compiled = after.compiled - before.compiled

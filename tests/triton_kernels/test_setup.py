@@ -1,13 +1,15 @@
-"""Which Triton compiles kernels for the device, and what `torch-backplane doctor` reports of it."""
+"""Which Triton compiles kernels for the device, and what `torch-backplane doctor` and `explain` report of it."""
 
+import json
 import os
 from pathlib import Path
 
 import programs
 import pytest
 import triton
+from click.testing import CliRunner
 
-from backplane_tools.cli import doctor
+from backplane_tools.cli import doctor, main
 from torch_backplane import _backend, compiler
 from torch_backplane.triton import releases
 
@@ -163,3 +165,50 @@ def test_T13_doctor_reports_settings_that_take_kernels_elsewhere(monkeypatch):
     finding = asked(monkeypatch, TRITON_INTERPRET="1")
     assert finding.state == "ok"
     assert "kernels are interpreted" in finding.found
+
+
+# ---- explain ----
+
+
+def test_T13_explain_lists_the_kernels_of_a_program_and_their_texts(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        programs.KERNELS
+        + """
+x, out = tensors()
+for block in (64, 32):
+    for _ in range(2):
+        double_rows[(64 // block,)](x, out, 64, BLOCK=block)
+"""
+    )
+    done = CliRunner().invoke(main, ["explain", "--json", "--compiled", str(script)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output[done.output.index("{") :])
+    assert [(one["name"], one["place"].rpartition("/")[2]) for one in found["triton"]] == [
+        ("double_rows", "script.py:9")
+    ] * 2
+    assert [one["settings"] for one in found["triton"]] == [
+        f"BLOCK={block}, num_warps=4, num_stages=2" for block in (64, 32)
+    ]
+    for one in found["triton"]:
+        ttir, text = map(Path, one["texts"])
+        assert "tt.func public @double_rows" in ttir.read_text()
+        assert "BP_KERNEL(generated" in json.loads(text.read_text())["text"]
+        assert Path(one["code"]).is_relative_to(compiler.cache_dir())
+        assert Path(one["code"]).stat().st_size > 0
+    (time,) = found["triton_times"]
+    assert (time["name"], time["calls"]) == ("double_rows", 4)
+    assert time["microseconds"] > 0
+    text = CliRunner().invoke(main, ["explain", "--compiled", str(script)]).output
+    assert "kernels of Triton: 2" in text
+    assert "double_rows" in text
+    assert "BLOCK=32, num_warps=4, num_stages=2" in text
+
+
+def test_T13_explain_of_a_program_without_kernels_fails(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import torch\n")
+    done = CliRunner().invoke(main, ["explain", "--compiled", str(script)])
+    assert done.exit_code == 1
+    assert "compiled no graph" in done.output
+    assert "ran no kernel of Triton" in done.output

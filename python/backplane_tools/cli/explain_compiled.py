@@ -1,4 +1,4 @@
-"""``torch-backplane explain --compiled``: what became of a program under ``torch.compile``."""
+"""``torch-backplane explain --compiled``: what became of a program under ``torch.compile``, and its Triton kernels."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def explain_compiled(script: Path, args: Sequence[str], as_json: bool, times: bo
         click.echo(json.dumps(found.to_json(), indent=1))
     else:
         _print(found)
-    if not found.graphs:
-        raise click.ClickException(f"{script} compiled no graph for {name} by torch.compile's backend inductor")
+    if not found.graphs and not found.triton:
+        nothing = f"compiled no graph for {name} by torch.compile's backend inductor, and ran no kernel of Triton"
+        raise click.ClickException(f"{script} {nothing}")
     exit_if(bad)
 
 
@@ -71,9 +72,30 @@ def _print(found: Report) -> None:
             row = _coloured(way), _short([call.op for call in calls]), escape(why), places(lines)
             rows.add_row(*row, *_times(graph, [call.operator for call in calls]))
         out.print(rows)
+    _print_triton(found)
     parts = f"{found.kernels_compiled} kernels compiled, {found.kernels_from_cache} from the cache"
     inductor = found.seconds.get("inductor", 0)
     out.print(f"\ncompilation: {found.seconds.get('all', 0):.1f} s, of which Inductor {inductor:.1f} s; {parts}")
+
+
+def _print_triton(found: Report) -> None:
+    if not found.triton:
+        return
+    out = console()
+    out.print(f"\n[bold]kernels of Triton: {len(found.triton)}[/bold]")
+    times = {time.name: time for time in found.triton_times}
+    for name, place in dict.fromkeys((kernel.name, kernel.place) for kernel in found.triton):
+        ran = (
+            f"  {times[name].calls:,} runs, {times[name].microseconds / 1e3:.3f} ms"
+            if name in times and times[name].calls
+            else ""
+        )
+        out.print(f"  {escape(name)}  {escape(from_here(place))}{ran}", soft_wrap=True)
+        for kernel in found.triton:
+            if (kernel.name, kernel.place) == (name, place):
+                out.print(f"    {escape(kernel.settings)}", soft_wrap=True)
+                for title, file in [*(("text", file) for file in kernel.texts), ("code", kernel.code)]:
+                    out.print(f"      {title} {escape(file)}" if file else f"      {title} not kept", soft_wrap=True)
 
 
 def _coloured(way: str) -> str:

@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 from torch_backplane import _backend, compiler
-from torch_backplane.triton import launch, releases
+from torch_backplane.triton import launch, record, releases
 
 _CACHE_BYTES = 256 << 20  # what do_bench clears between two runs, at most
 
@@ -64,11 +64,15 @@ class _Named(type(DriverBase)):  # type: ignore[misc]
 class DialectDriver(DriverBase, metaclass=_Named):
     """The driver of the one backend of the process. It is active where the device compiles kernels."""
 
-    launcher_cls = staticmethod(launch.launcher)
-
     def __init__(self) -> None:
         releases.check()
         self.utils = _Utilities()
+
+    @staticmethod
+    def launcher_cls(source: Any, metadata: Any) -> Callable[..., None]:
+        """What launches a kernel that is loaded: called once for each."""
+        record.add(source, metadata)
+        return launch.launcher(source, metadata)
 
     @staticmethod
     def is_active() -> bool:
