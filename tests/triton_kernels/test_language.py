@@ -1,5 +1,7 @@
 """Kernels by value, compared with torch on the CPU."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 
@@ -308,6 +310,23 @@ def test_T01_functions(dtype):
         x / 3 + a.sqrt(),
     ]
     close(out, torch.stack(expected), rtol=1e-5 if dtype == torch.float32 else 1e-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_T01_quotients_toward_zero(dtype):
+    x, y, out = numbers(512, dtype=dtype), numbers(512, seed=1, dtype=dtype), empty(512, dtype=dtype)
+    x[:6] = torch.tensor([1.0, -1.0, 0.0, float("inf"), 6.0, 3e38])
+    y[:6] = torch.tensor([0.0, 0.0, 0.0, 2.0, 2.0, 0.1])
+    kernels.quotients[(1,)](*on_device(x, y), out, BLOCK=512)
+    expected = x / y
+    exact = [Fraction(a) / Fraction(b) for a, b in zip(x[6:].tolist(), y[6:].tolist(), strict=True)]
+    too_large = [abs(Fraction(found)) > abs(true) for found, true in zip(expected[6:].tolist(), exact, strict=True)]
+    assert any(too_large)
+    smaller = expected[6:].nextafter(torch.zeros(506, dtype=dtype))
+    expected[6:] = torch.where(torch.tensor(too_large), smaller, expected[6:])
+    if dtype == torch.float32:
+        expected[5] = torch.finfo(dtype).max  # instead of infinity
+    torch.testing.assert_close(out.cpu(), expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_T01_batched_dot():

@@ -1,7 +1,7 @@
 """CUDA's libdevice (``triton.language.extra.libdevice``) in the dialect's words.
 
 Symbols are ``__nv_<name>``, with an f behind it for f32, or with the rounding or the types in it. Functions that are
-correctly rounded in a direction other than to nearest have no word, and raise.
+correctly rounded in a direction other than to nearest, but for quotients toward zero, have no word, and raise.
 """
 
 from __future__ import annotations
@@ -105,6 +105,8 @@ def call(symbol: str, source: Type, result: Type, operands: list[str]) -> str:
         return _formatted(_TEXTS["rsqrt"], source, operands)
     if name == "fma_rn":
         return _formatted("{fma}({a}, {b}, {c})", source, operands)
+    if name in ("fdiv_rz", "ddiv_rz"):
+        return f"bt_quotient_toward_zero_{register(source)}({operands[0]}, {operands[1]})"
     if _DIRECTED.search(name):
         raise Unsupported(
             f"{symbol}: results are rounded to nearest; write the operator, or the function that ends with _rn"
@@ -157,6 +159,16 @@ def _conversion(name: re.Match[str], source: Type, result: Type, x: str) -> str:
 
 
 HELPERS = {
+    **{
+        f"bt_quotient_toward_zero_{kind}": f"""/* The remainder is exact, and has the other sign if the quotient is too large. */
+BP_FN {kind} bt_quotient_toward_zero_{kind}({kind} a, {kind} b) {{
+  const {kind} quotient = a / b;
+  const {kind} rest = {fma}(-quotient, b, a);
+  return (a > 0 && rest < 0) || (a < 0 && rest > 0) ? bp_nextafter_{kind}(quotient, ({kind})0) : quotient;
+}}
+"""
+        for kind, fma in {"f32": "bp_fma", "f64": "bp_fma64"}.items()
+    },
     "bt_population": """BP_FN i32 bt_population(i64 x, i32 bits) {
   i32 count = 0;
   for (i32 i = 0; i < bits; ++i) count += (i32)((u64)x >> i & 1u);
