@@ -61,7 +61,17 @@ def register(type: Type) -> str:
 
 def kept(type: Type) -> str:
     """The C type of an element in an array of the kernel's."""
-    return "u8" if type.elem == "i1" else register(type)
+    return "u64" if type.is_pointer else "u8" if type.elem == "i1" else register(type)
+
+
+def keep(type: Type, value: str) -> str:
+    """A value as an element in an array of the kernel's."""
+    return f"(u64)({value})" if type.is_pointer else value
+
+
+def take(type: Type, place: str) -> str:
+    """The value of an element in an array of the kernel's."""
+    return f"({register(type)}){place}" if type.is_pointer else place
 
 
 def bytes_kept(type: Type) -> int:

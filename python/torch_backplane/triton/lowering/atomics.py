@@ -124,9 +124,9 @@ def _write(
         if not is_used:
             low.text.line(f"{guard}{text};")
         elif low.items > 1:
-            array = low.scratch(result.type)
+            array = low.array(result.type, 1)
             low.text.line(f"{guard}{array}[0] = {text};")
-            low.text.line("BP_BARRIER();")
+            low.barrier()
             low.define(result, f"{array}[0]")
         else:
             name = low.text.name("old")
@@ -135,7 +135,7 @@ def _write(
             low.define(result, name)
         low.barrier()
         return
-    array = low.array(result.type, result) if is_used else ""
+    array = low.array(result.type) if is_used else ""
     nest = Nest(low, pointers.type.lengths, parallel=False)
     condition = nest.element(masks[0], nest.index) if masks else "1"
     place = addresses.place(nest, pointers, nest.index)

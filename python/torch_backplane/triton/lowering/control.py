@@ -133,14 +133,16 @@ def _advance(low: Lowering, holders: Sequence[Holder], values: Sequence[Value]) 
         if read[at].get(array) or any(array in others for others in read[at + 1 :]):
             other = low.array(value.type)
             low.write(other, value)
-            copies.append((array, other, value.type.size))
+            copies.append((array, other, value.type.lengths))
         else:
             low.write(array, value)
-    first, step = ("BP_ITEM", "BP_GROUP") if low.items > 1 else ("0", "1")
-    for array, other, size in copies:
-        low.text.line(f"for (i32 l = {first}; l < {size}; l += {step}) {array}[l] = {other}[l];")
-    if copies:
-        low.barrier()
+    low.barrier()
+    for array, other, shape in copies:
+        nest = Nest(low, shape)
+        place = nest.linear(shape, nest.index)
+        nest.statements[nest.innermost].append(f"{array}[{place}] = {other}[{place}];")
+        nest.close()
+    low.barrier()
     for assignment in assignments:
         low.text.line(assignment)
 
@@ -158,6 +160,7 @@ def _for(low: Lowering, op: Op) -> None:
     with low.region(f"for ({kind} {name} = {start}; {compared}{name} < {compared}{end}; {name} += {step})"):
         low.forms[variable] = Scalar(name)
         low.carried.append({i: one for i, one in enumerate(arguments) if isinstance(holders[i].form, Array)})
+        low.barrier()
         low.block(block, lambda last: _advance(low, holders, last.operands))
         low.carried.pop()
     _set(low, op.results, holders)
@@ -171,6 +174,7 @@ def _while(low: Lowering, op: Op) -> None:
     results = _holders(low, op.results)
     low.carried.append({})
     with low.region("for (;;)"):
+        low.barrier()
 
         def decide(last: Op) -> None:
             _fill(low, results, last.operands[1:])

@@ -9,10 +9,11 @@ from torch_backplane.triton.accesses import accesses
 from torch_backplane.triton.lowering.control import branch
 from torch_backplane.triton.lowering.forms import Scalar
 from torch_backplane.triton.lowering.messages import Message
+from torch_backplane.triton.lowering.placement import Placement
 from torch_backplane.triton.lowering.state import Lowering
 from torch_backplane.triton.reader import read
 from torch_backplane.triton.ttir import Type
-from torch_backplane.triton.words import memory, register
+from torch_backplane.triton.words import Unsupported, memory, register
 
 _FOR_CORES = """#ifdef __GNUC__
 #define BT_ALIGNED __attribute__((aligned(64)))
@@ -59,6 +60,8 @@ def lower(ttir: str, items: int, subgroup: int = 0) -> Kernel:
         TextError: it cannot be read.
         Unsupported: with the line of the user's kernel.
     """
+    if items & (items - 1):
+        raise Unsupported(f"groups of {items} items; choose a power of two, as the lengths of blocks are")
     module = read(ttir)
     function = module.kernel
     low = Lowering(module, items, subgroup)
@@ -76,13 +79,15 @@ def lower(ttir: str, items: int, subgroup: int = 0) -> Kernel:
     branch(low, function, function.blocks[0], [])
     if low.messages:
         parameters.append("BP_GLOBAL i64* log_")
+    low.barrier()
+    placement = Placement(low, parameters) if items > 1 else None
     count = len(numbers)
     members = " ".join(f"i64 n{i};" for i in range(count + 3))
     newline = "\n"
     text = f"""{_FOR_CORES if items == 1 else ""}{low.text.preamble()}
 typedef struct {{ {members} i64 site_; }} Generated;
 BP_KERNEL(generated, {max(1, len(parameters))}, Generated, {", ".join(parameters) or "BP_GLOBAL i32* p_"}) {{
-{newline.join("  " + array for array in low.local_arrays)}
+{newline.join("  " + array for array in (placement.local() if placement else []))}
   i32 const programs_x = (i32)bp_arg.n{count};
   i32 const programs_y = (i32)bp_arg.n{count + 1};
   i64 const programs = (i64)programs_x * programs_y * bp_arg.n{count + 2};
@@ -94,15 +99,15 @@ BP_KERNEL(generated, {max(1, len(parameters))}, Generated, {", ".join(parameters
     i32 const program_y = (i32)(program / programs_x % programs_y);
     i32 const program_z = (i32)(program / programs_x / programs_y);
     (void)program_x; (void)program_y; (void)program_z;
-{newline.join(low.text.lines)}{newline + "    BP_BARRIER();" if items > 1 else ""}
+{newline.join("    " + array for array in (placement.private() if placement else []))}
+{newline.join(low.text.lines)}
   }}
 }}
 """
     arguments = tuple("ptr" if value.type.is_pointer else value.type.elem for value in function.arguments)
     written = (1 << max(1, len(parameters))) - 1
-    return Kernel(
-        function.name, text, arguments, written, low.local_bytes, accesses(module), messages=tuple(low.messages)
-    )
+    local_bytes = placement.local_bytes if placement else 0
+    return Kernel(function.name, text, arguments, written, local_bytes, accesses(module), messages=tuple(low.messages))
 
 
 def _number(type: Type, member: str) -> str:

@@ -63,7 +63,8 @@ def _programs(low: Lowering, op: Op) -> None:
 
 @lowers("gpu.barrier", "ttg.barrier", "ttg.local_barrier")
 def _barrier(low: Lowering, op: Op) -> None:
-    low.barrier()
+    if low.items > 1:
+        low.text.line("BP_BARRIER();")
 
 
 @lowers("llvm.intr.assume")

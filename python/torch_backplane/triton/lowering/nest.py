@@ -1,8 +1,8 @@
 """Loops over the elements of a block, and the expressions that are computed in them.
 
 Each value is computed at the outermost loop on whose variables its index depends. With one item a group there is a loop
-an axis, the innermost of unit stride, for the compiler to make vectors of. With several, one loop deals the elements to
-the items.
+an axis, the innermost of unit stride, for the compiler to make vectors of. With several, an item has loops over its own
+elements (:mod:`deals`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torch_backplane.triton import words
-from torch_backplane.triton.lowering import addresses, moves
+from torch_backplane.triton.lowering import addresses, deals, moves
 from torch_backplane.triton.lowering.forms import Array, Lazy, Scalar, Sum
 from torch_backplane.triton.ttir import Op, Type, Value
 from torch_backplane.triton.words import register
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Index = tuple[str, ...]
 """The place of an element along each axis: a variable, or a number."""
-Loops = tuple[list[tuple[str, str]], str]
 
 
 class Nest:
@@ -33,7 +32,7 @@ class Nest:
         shape: tuple[int, ...],
         *,
         parallel: bool = True,
-        loops: Loops | None = None,
+        reduced: int | None = None,
         lanes: int = 0,
     ) -> None:
         """Open the loops.
@@ -42,7 +41,7 @@ class Nest:
             low: where the text goes.
             shape: of the blocks whose elements are computed.
             parallel: the innermost iterations are independent.
-            loops: other loops than those of the group's kind: their heads and variables, and the place in the array.
+            reduced: with several items, the axis whose loop is the innermost; see :func:`deals.open_loops`.
             lanes: the last axis is walked by so many elements at once, in two loops; ``lane`` is the inner variable.
         """
         self.low, self.shape = low, shape
@@ -55,43 +54,37 @@ class Nest:
         self.limit: str | None = None
         """Where the innermost loop ends early, because a mask is false from there on."""
         self.after: list[Callable[[], None]] = []
-        self.linear_name = ""
         self.lane = ""
+        self.own: dict[tuple[tuple[int, ...], Index], str] = {}
+        """With several items: the places, in an array of a shape, that are the item's own."""
+        self.turns: dict[int, str] = {}
+        """And the loop variables of the axes along which an item has several elements."""
+        self.is_repeated = False
+        """Whether several items compute the same elements."""
         self.sums: dict[str, list[tuple[int, str]]] = {}
         """Of variables that are sums: what each loop adds, as terms of addresses."""
-        if loops is not None:
-            heads, linear = loops
-            for head, variable in heads:
-                self._open(head, variable)
-            self.linear_name = self.variable("i32", linear, self.innermost, "l")
-            self.index: Index = self.unravel(self.linear_name, shape)
-        elif lanes:
+        if lanes:
             outer = self._loop_an_axis(shape[:-1])
             first, self.lane = (low.text.name(name) for name in "cl")
-            self._open(f"for (i32 {first} = 0; {first} < {shape[-1]}; {first} += {lanes})", first)
-            self._open(f"for (i32 {self.lane} = 0; {self.lane} < {lanes}; ++{self.lane})", self.lane)
+            self.open(f"for (i32 {first} = 0; {first} < {shape[-1]}; {first} += {lanes})", first)
+            self.open(f"for (i32 {self.lane} = 0; {self.lane} < {lanes}; ++{self.lane})", self.lane)
             last = self.variable("i32", f"{first} + {self.lane}", self.innermost, "i")
             self.sums[last] = [(self.innermost - 1, f"(i64){first}"), (self.innermost, f"(i64){self.lane}")]
-            self.index = (*outer, last)
+            self.index: Index = (*outer, last)
         else:
-            self.index = self._loop_an_axis(shape) if low.items == 1 else self._deal()
+            self.index = self._loop_an_axis(shape) if low.items == 1 else deals.open_loops(self, reduced)
 
     def _loop_an_axis(self, shape: tuple[int, ...]) -> Index:
         index = []
         for length in shape:
             name = "0" if length == 1 else self.low.text.name("i")
             if length > 1:
-                self._open(f"for (i32 {name} = 0; {name} < {length}; ++{name})", name)
+                self.open(f"for (i32 {name} = 0; {name} < {length}; ++{name})", name)
             index.append(name)
         return tuple(index)
 
-    def _deal(self) -> Index:
-        size = Type("i32", self.shape).size
-        name = self.linear_name = self.low.text.name("l")
-        self._open(f"for (i32 {name} = BP_ITEM; {name} < {size}; {name} += BP_GROUP)", name)
-        return self.unravel(name, self.shape)
-
-    def _open(self, head: str, variable: str) -> None:
+    def open(self, head: str, variable: str) -> None:
+        """Open a loop, or a condition."""
         self.heads.append(head)
         self.statements.append([])
         self.levels[variable] = len(self.heads)
@@ -114,8 +107,8 @@ class Nest:
 
     def linear(self, shape: tuple[int, ...], index: Index) -> str:
         """The place of an element in an array of a shape."""
-        if self.linear_name and shape == self.shape and index == self.index and self.level(index) > 0:
-            return self.linear_name
+        if (shape, index) in self.own:
+            return self.own[shape, index]
         parts, stride = [], 1
         for length, place in zip(reversed(shape), reversed(index), strict=True):
             if length > 1 and place != "0":
@@ -136,6 +129,8 @@ class Nest:
             else:
                 text = f"{linear} / {rest}" if rest > 1 else linear
                 index.append(self.variable("i32", text if rest * length == size else f"{text} % {length}", level, "i"))
+        if linear in self.own.values():
+            self.own[shape, tuple(index)] = linear
         return tuple(index)
 
     def element(self, value: Value, index: Index) -> str:
@@ -156,19 +151,20 @@ class Nest:
             return self.variable(register(value.type), text, self.level(index), value.hint)
         if not self.low.uses.is_kept(value):
             return self.compute(form.op, value, index)
-        if value.type.shape != self.shape or index != self.index or self.limit is not None:
+        if value.type.shape != self.shape or index != self.index or self.limit is not None or self.is_repeated:
             self.low.keep(value)
             return self.element(value, index)
-        name = self.low.array(value.type, value)  # written on the way
+        name = self.low.array(value.type)  # written on the way
         text = self.compute(form.op, value, index)
-        self.statements[self.innermost].append(f"{name}[{self.linear(self.shape, index)}] = {text};")
+        kept = words.keep(value.type, text)
+        self.statements[self.innermost].append(f"{name}[{self.linear(self.shape, index)}] = {kept};")
         self.after.append(lambda: self.low.keep_as(value, name))
         return text
 
     def read(self, array: str, type: Type, index: Index, hint: str = "") -> str:
         """An element of an array."""
         place = f"{array}[{self.linear(type.lengths, index)}]"
-        return self.variable(register(type), place, self.level(index), hint)
+        return self.variable(register(type), words.take(type, place), self.level(index), hint)
 
     def compute(self, op: Op, value: Value, index: Index) -> str:
         """An element of a lazy operation's result."""

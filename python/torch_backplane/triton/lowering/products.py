@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from torch_backplane.triton import words
+from torch_backplane.triton.lowering import tiles
 from torch_backplane.triton.lowering.forms import Array
 from torch_backplane.triton.lowering.state import Lowering, lowers
 from torch_backplane.triton.lowering.uses import MOVES, is_lazy
@@ -35,21 +36,21 @@ def _multiply(low: Lowering, op: Op, factors: tuple[str, str], c: Value, kind_of
     low.write(sums, c)
     kind = register(result.type)
     low.barrier()
+    if low.items > 1:
+        tiles.multiply(low, result.type, sums, x, y, k)
+        low.keep_as(result, sums)
+        return
     with low.text.scope(f"for (i32 g = 0; g < {batches}; ++g)" if batches > 1 else ""):
         if batches == 1:
             low.text.line("const i32 g = 0;")
         places = f"{sums} + g * {m * n}", f"{x} + g * {m * k}", f"{y} + g * {k * n}"
-        if low.items > 1:
-            _by_items(low, kind, *places, m, n, k)
-        elif kind == kind_of_factors == "f32":
+        if kind == kind_of_factors == "f32":
             _by_vectors(low, *places, m, n, k)
         else:
             _by_rows(low, kind, *places, m, n, k)
-    low.barrier()
     if result.type.elem in NARROW:
-        first, step = ("BP_ITEM", "BP_GROUP") if low.items > 1 else ("0", "1")
         rounded = words.rounded(result.type, f"{sums}[l]")
-        low.text.line(f"for (i32 l = {first}; l < {result.type.size}; l += {step}) {sums}[l] = {rounded};")
+        low.text.line(f"for (i32 l = 0; l < {result.type.size}; ++l) {sums}[l] = {rounded};")
     low.keep_as(result, sums)
 
 
@@ -149,32 +150,6 @@ def _by_vectors(low: Lowering, c: str, a: str, b: str, m: int, n: int, k: int) -
     text.line("#else")
     _by_rows(low, "f32", c, a, b, m, n, k)
     text.line("#endif")
-
-
-def _by_items(low: Lowering, kind: str, c: str, a: str, b: str, m: int, n: int, k: int) -> None:
-    """An item has micro tiles of at most 4 x 4, whose rows and columns are far apart: neighbours read neighbours."""
-    per_item = max(1, m * n // low.items)
-    high = 1
-    while high * 2 <= min(m, 4) and high * high * 2 <= per_item:
-        high *= 2
-    wide = min(n, 4, max(1, per_item // high))
-    rows, columns, text = m // high, n // wide, low.text
-    with text.scope(f"for (i32 l = BP_ITEM; l < {rows * columns}; l += BP_GROUP)"):
-        text.line(f"i32 const r = l / {columns};")
-        text.line(f"i32 const q = l % {columns};")
-        text.line(f"{kind} sums[{high}][{wide}];")
-        each = f"BP_UNROLL for (i32 i = 0; i < {high}; ++i) BP_UNROLL for (i32 j = 0; j < {wide}; ++j)"
-        place = f"({c})[(r + i * {rows}) * {n} + q + j * {columns}]"
-        text.line(f"{each} sums[i][j] = {place};")
-        with text.scope(f"for (i32 k = 0; k < {k}; ++k)"):
-            text.line(f"{kind} row[{wide}];")
-            text.line(
-                f"BP_UNROLL for (i32 j = 0; j < {wide}; ++j) row[j] = ({kind})({b})[k * {n} + q + j * {columns}];"
-            )
-            with text.scope(f"BP_UNROLL for (i32 i = 0; i < {high}; ++i)"):
-                text.line(f"{kind} const x = ({kind})({a})[(r + i * {rows}) * {k} + k];")
-                text.line(f"BP_UNROLL for (i32 j = 0; j < {wide}; ++j) sums[i][j] += x * row[j];")
-        text.line(f"{each} {place} = sums[i][j];")
 
 
 def _sums_of_loop(low: Lowering, op: Op) -> str | None:

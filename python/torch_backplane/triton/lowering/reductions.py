@@ -1,7 +1,6 @@
 """Reductions and scans with the user's combination, and histograms.
 
-With one item, rows are reduced by 64 lanes and then by halves, other axes row by row. With several, an item combines
-the elements that it is dealt; partial results then go from item to item, by subgroup shuffles or local memory.
+With one item, rows are reduced by 64 lanes and then by halves, other axes row by row. With several, see exchanges.py.
 """
 
 from __future__ import annotations
@@ -10,10 +9,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from torch_backplane.triton import words
+from torch_backplane.triton.lowering import exchanges
 from torch_backplane.triton.lowering.forms import Array, Scalar
 from torch_backplane.triton.lowering.nest import Nest
 from torch_backplane.triton.lowering.state import Lowering, lowers
-from torch_backplane.triton.ttir import Op, Type
+from torch_backplane.triton.ttir import Op
 from torch_backplane.triton.words import register
 
 _LANES = 64
@@ -34,7 +34,7 @@ def _kinds(op: Op) -> list[str]:
 def _combine(low: Lowering, op: Op, targets: Sequence[str], first: Sequence[str], second: Sequence[str]) -> None:
     """``targets = combination(first, second)``; the operands are lvalues or names."""
     block = op.regions[0][0]
-    with low.region():
+    with low.region(), low.apart():
         for argument, text in zip(block.arguments, [*first, *second], strict=True):
             name = low.text.name("t")
             low.text.line(f"{register(argument.type)} const {name} = {text};")
@@ -49,17 +49,17 @@ def _assign(low: Lowering, targets: Sequence[str], values: Sequence[str]) -> Non
 
 @lowers("tt.reduce")
 def _reduce(low: Lowering, op: Op) -> None:
-    if low.items > 1 and low.items & (low.items - 1) == 0:
-        _reduce_dealt(low, op)
+    if low.items > 1:
+        exchanges.reduce(low, op, _combine)
         return
     outer, length, inner = _walk(op)
     neutral = _neutral(op)
-    if low.items == 1 and inner == 1 and length >= 16 and neutral is not None:
+    if inner == 1 and length >= 16 and neutral is not None:
         _reduce_by_lanes(low, op, neutral)
         return
     arrays = [low.keep(operand) for operand in op.operands]
     is_scalar = not op.result.type.is_block
-    results = [low.text.name("s") if is_scalar else low.array(value.type, value) for value in op.results]
+    results = [low.text.name("s") if is_scalar else low.array(value.type) for value in op.results]
     if is_scalar:
         for kind, name in zip(_kinds(op), results, strict=True):
             low.text.line(f"{kind} {name};")
@@ -67,14 +67,7 @@ def _reduce(low: Lowering, op: Op) -> None:
     def put(operand: int, at: str) -> str:
         return results[operand] if is_scalar else f"{results[operand]}[{at}]"
 
-    low.barrier()
-    if low.items > 1:
-        head = "" if is_scalar else f"for (i32 q = BP_ITEM; q < {outer * inner}; q += BP_GROUP)"
-        first = f"q / {inner} * {length * inner} + q % {inner}" if not is_scalar else "0"
-        with low.text.scope(head):
-            _serial(low, op, arrays, first, length, inner, put, "q")
-        low.barrier()
-    elif inner == 1:
+    if inner == 1:
         with low.text.scope(f"for (i32 o = 0; o < {outer}; ++o)"):
             if length < 16:
                 _serial(low, op, arrays, f"o * {length}", length, 1, put, "o")
@@ -121,7 +114,7 @@ def _reduce_by_lanes(low: Lowering, op: Op, neutral: str) -> None:
     operand, lanes = op.operands[0], min(length, _LANES)
     shape, kind = (*operand.type.lengths[: op.integer("axis")], length), register(operand.type)
     is_scalar = not op.result.type.is_block
-    result = low.text.name("s") if is_scalar else low.array(op.result.type, op.result)
+    result = low.text.name("s") if is_scalar else low.array(op.result.type)
     if is_scalar:
         low.text.line(f"{kind} {result};")
     nest = Nest(low, shape, lanes=lanes)
@@ -194,99 +187,11 @@ def _row_by_row(low: Lowering, op: Op, arrays: Sequence[str], outer: int, length
                 _combine(low, op, own, own, [f"{array}[(o * {length} + r) * {inner} + n]" for array in arrays])
 
 
-def _reduce_dealt(low: Lowering, op: Op) -> None:
-    """By items that are a power of two, as all lengths are.
-
-    Element ``l`` is item ``l % items``'s. Of the places along the axis, which are some bits of l, the high ones are an
-    item's own, the low ones are other items'.
-    """
-    outer, length, inner = _walk(op)
-    size, items = outer * length * inner, low.items
-    dealt = 1 if inner >= items else min(length, items // inner)  # places along the axis that are of different items
-    turns, across = length // dealt, max(1, inner // items)
-    outside = max(1, size // (items * turns * across))
-    o, r, n = (low.text.name(name) for name in "orn")
-    place = f"(({o} * {turns} + {r}) * {across} + {n}) * {items} + BP_ITEM" if size >= items else f"BP_ITEM % {size}"
-    sums = [low.text.name("sum") for _ in op.operands]
-    is_scalar = not op.result.type.is_block
-    results = [] if is_scalar else [low.array(value.type, value) for value in op.results]
-    if is_scalar:  # declared where all that follows sees it
-        for kind, name in zip(_kinds(op), sums, strict=True):
-            low.text.line(f"{kind} {name} = 0;")
-    nest = Nest(
-        low,
-        op.operands[0].type.lengths,
-        loops=(
-            [
-                (f"for (i32 {o} = 0; {o} < {outside}; ++{o})", o),
-                (f"for (i32 {n} = 0; {n} < {across}; ++{n})", n),
-                (f"for (i32 {r} = 0; {r} < {turns}; ++{r})", r),
-            ],
-            place,
-        ),
-    )
-    elements = [nest.element(operand, nest.index) for operand in op.operands]
-    with low.text.captured() as lines:
-        with low.text.scope(f"if ({r} == 0)"):
-            _assign(low, sums, elements)
-        with low.text.scope("else"):
-            _combine(low, op, sums, sums, elements)
-    nest.statements[3] += lines
-    if not is_scalar:
-        nest.statements[2] += [f"{kind} {name} = 0;" for kind, name in zip(_kinds(op), sums, strict=True)]
-    with low.text.captured() as lines:
-        step = 1
-        while step < dealt:
-            _exchange(low, op, sums, inner * step)
-            step *= 2
-        if not is_scalar:
-            at = low.text.name("l")
-            r_first = f"(({o} * {turns}) * {across} + {n}) * {items} + BP_ITEM" if size >= items else "BP_ITEM"
-            low.text.line(f"i32 const {at} = {r_first};")
-            guards = [f"BP_ITEM / {inner} % {dealt} == 0"] if dealt > 1 else []
-            guards += [f"BP_ITEM < {size}"] if size < items else []
-            with low.text.scope(f"if ({' && '.join(guards)})" if guards else ""):
-                _assign(
-                    low, [f"{array}[{at} / {length * inner} * {inner} + {at} % {inner}]" for array in results], sums
-                )
-    nest.close(behind=(2, lines))
-    low.barrier()
-    forms = [Scalar(name) for name in sums] if is_scalar else [Array(name) for name in results]
-    low.forms.update(zip(op.results, forms, strict=True))
-
-
-def _exchange(low: Lowering, op: Op, sums: Sequence[str], mask: int) -> None:
-    """Combine what an item has with what the item has whose number is the own one xor ``mask``."""
-    others = [low.text.name("other") for _ in sums]
-    if 2 * mask <= low.subgroup:
-        for kind, other, name, operand in zip(_kinds(op), others, sums, op.operands, strict=True):
-            low.text.line(f"{kind} const {other} = {_shuffled(operand.type, name, mask)};")
-    else:
-        scratch = [low.scratch(operand.type, number) for number, operand in enumerate(op.operands)]
-        _assign(low, [f"{array}[BP_ITEM]" for array in scratch], sums)
-        low.text.line("BP_BARRIER();")
-        for kind, other, array in zip(_kinds(op), others, scratch, strict=True):
-            low.text.line(f"{kind} const {other} = {array}[BP_ITEM ^ {mask}];")
-        low.text.line("BP_BARRIER();")
-    _combine(low, op, sums, sums, others)
-
-
-def _shuffled(type: Type, name: str, mask: int) -> str:
-    bits = words.to_bits(type, name) if type.elem not in words.NARROW else f"bp_as_u32({name})"
-    if type.bits == 64:
-        low_half = f"BP_SHUFFLE_XOR((u32)({bits}), {mask})"
-        return words.from_bits(type, f"((u64)BP_SHUFFLE_XOR((u32)({bits} >> 32), {mask}) << 32 | {low_half})")
-    shuffled = f"BP_SHUFFLE_XOR((u32)({bits}), {mask})"
-    if type.elem in words.NARROW:
-        return f"bp_as_f32({shuffled})"
-    return words.from_bits(type, shuffled)
-
-
 @lowers("tt.scan")
 def _scan(low: Lowering, op: Op) -> None:
     outer, length, inner = _walk(op)
     arrays = [low.keep(operand) for operand in op.operands]
-    results = [low.array(value.type, value) for value in op.results]
+    results = [low.array(value.type) for value in op.results]
     is_reverse = op.attributes.get("reverse") == "true"
 
     def at(place: str) -> str:
@@ -324,7 +229,7 @@ def _scan(low: Lowering, op: Op) -> None:
 def _histogram(low: Lowering, op: Op) -> None:
     source, *masks = (low.keep(operand) for operand in op.operands)
     result, size = op.result, op.operands[0].type.size
-    bins = low.array(result.type, result)
+    bins = low.array(result.type)
     guard = f"if ({masks[0]}[l]) " if masks else ""
     low.barrier()
     if low.items == 1:

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torch_backplane.triton import expressions
+from torch_backplane.triton.lowering.deals import Deals
 from torch_backplane.triton.lowering.forms import Array, Form, Lazy, Scalar, Sum
 from torch_backplane.triton.lowering.nest import Nest
 from torch_backplane.triton.lowering.text import Text
 from torch_backplane.triton.lowering.uses import CHEAP, Uses, has_effects, is_lazy
 from torch_backplane.triton.ttir import Block, Module, Op, Type, Value, ancestor
-from torch_backplane.triton.words import Unsupported, bytes_kept, kept, literal, register
+from torch_backplane.triton.words import Unsupported, keep, kept, literal, register
 
 if TYPE_CHECKING:
     from torch_backplane.triton.lowering.messages import Message
@@ -24,6 +25,7 @@ _INSTEAD = {
     "tt.descriptor_scatter": "scatters of a descriptor are not supported; scatter with tl.store of pointers",
 }
 """What to write in the place of an operation."""
+BARRIER = "BT_BARRIER;"
 Root = Callable[["Lowering", Op], None]
 ROOTS: dict[str, Root] = {}
 """What writes each operation that is not lazy."""
@@ -51,19 +53,21 @@ class Lowering:
         self.text = Text(depth=2)
         self.forms: dict[Value, Form] = {}
         self.uses = Uses(self.forms)
-        self.local_arrays: list[str] = []
-        """Declarations for the top of the kernel; with one item arrays are declared where they are needed."""
-        self.local_bytes = 0
+        self.deals = Deals(module, items)
+        self.dealt: dict[str, tuple[str, object]] = {}
+        """With several items: of variables that are the place of an item's own element, the element's number among
+        the item's, and how its block is dealt (:attr:`Deal.key`)."""
+        self.arrays: dict[str, tuple[Type, int]] = {}
+        """With several items: the arrays' elements. placement.py declares them; with one item each is declared where
+        it is needed."""
         self.carried: list[dict[int, Value]] = [{}]
         """Of the loop around: its blocks' arguments that are arrays, by the number of the result. See products.py."""
         self.messages: list[Message] = []
         """Of the kernel's prints and assertions."""
         self.calls: list[str] = []
         """The functions around."""
+        self._is_together = True
         self._loads: list[Value] = []  # lazy ones, that read memory as it was
-        self._scratch: dict[tuple[str, int], str] = {}
-        self._free: dict[tuple[str, int], list[str]] = {}
-        self._owned: list[tuple[Value, tuple[str, int], str]] = []
 
     # ---- forms ----
 
@@ -111,50 +115,25 @@ class Lowering:
     # ---- arrays ----
 
     def barrier(self) -> None:
-        """Of the items, if there are several."""
-        if self.items > 1 and self.text.last != "BP_BARRIER();":
-            self.text.line("BP_BARRIER();")
+        """A place for a barrier of the items, if there are several: placement.py keeps those that are needed."""
+        if self.items > 1 and self._is_together and self.text.last != BARRIER:
+            self.text.line(BARRIER)
 
-    def array(self, type: Type, owner: Value | None = None, size: int | None = None) -> str:
-        """A new array for a block, or one whose owner nothing needs any more."""
-        size = type.size if size is None else size
-        key = (kept(type), size)
-        if owner is None or self.items == 1:
-            return self._new_array(type, size)
-        name = self._free[key].pop() if self._free.get(key) else self._new_array(type, size)
-        self._owned.append((owner, key, name))
-        return name
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """What is written meanwhile, an item may execute without the others: there are no barriers in it."""
+        was, self._is_together = self._is_together, False
+        yield
+        self._is_together = was
 
-    def _new_array(self, type: Type, size: int) -> str:
-        name = self.text.name("a")
-        if self.items == 1:
+    def array(self, type: Type, size: int | None = None) -> str:
+        """A new array for a block."""
+        name, size = self.text.name("a"), type.size if size is None else size
+        if self.items > 1:
+            self.arrays[name] = (type.scalar, size)
+        else:
             self.text.line(f"{kept(type)} {name}[{size}] BT_ALIGNED;")
-            return name
-        if type.is_pointer:
-            raise Unsupported("a block of pointers that is kept between loops, in groups of several items")
-        self.local_arrays.append(f"BP_LOCAL_ARRAY({kept(type)}, {name}, {size});")
-        self.local_bytes += bytes_kept(type) * size
         return name
-
-    def scratch(self, type: Type, number: int = 0) -> str:
-        """An array of an element for each item, that nobody uses behind the next barrier; another for each number."""
-        key = (kept(type), number)
-        if key not in self._scratch:
-            self._scratch[key] = self._new_array(Type(type.elem), self.items)
-        return self._scratch[key]
-
-    def release(self, block: Block, position: int) -> None:
-        """The arrays of values that nothing behind an operation needs may be used again."""
-        owned, self._owned = self._owned, []
-        for owner, key, name in owned:
-            if (
-                owner.op is not None
-                and owner.op.block is block
-                and all(at <= position for at in self.uses.roots(owner))
-            ):
-                self._free.setdefault(key, []).append(name)
-            else:
-                self._owned.append((owner, key, name))
 
     def write(self, array: str, value: Value) -> None:
         """Compute a block into an array."""
@@ -173,7 +152,7 @@ class Lowering:
             name = self.keep(form.op.operands[0])
             self.forms[value] = Array(name)
             return name
-        name = self.array(value.type, value)
+        name = self.array(value.type)
         self.barrier()
         nest = Nest(self, value.type.lengths)
         text = nest.compute(form.op, value, nest.index) if isinstance(form, Lazy) else nest.element(value, nest.index)
@@ -189,7 +168,8 @@ class Lowering:
         return isinstance(self.forms[source], Array) or self.uses.cost(source) > CHEAP
 
     def _store(self, nest: Nest, array: str, value: Value, text: str) -> None:
-        nest.statements[nest.innermost].append(f"{array}[{nest.linear(value.type.lengths, nest.index)}] = {text};")
+        place = f"{array}[{nest.linear(value.type.lengths, nest.index)}]"
+        nest.statements[nest.innermost].append(f"{place} = {keep(value.type, text)};")
         nest.close()
         self.barrier()
 
@@ -251,8 +231,6 @@ class Lowering:
     def operation(self, op: Op) -> None:
         """Write an operation, or keep it as an expression."""
         self._located(op, self._operation)
-        if self.items > 1 and not is_lazy(op) and op.block is not None:
-            self.release(op.block, op.position)
 
     def _located(self, op: Op, write: Callable[[Op], None]) -> None:
         try:
