@@ -75,7 +75,7 @@ def test_the_types_of_the_text():
 
 
 def test_T02_text_that_cannot_be_read_names_its_line():
-    with pytest.raises(TextError, match=r"line of TTIR cannot be read: tt\.store %missing"):
+    with pytest.raises(TextError, match=r"^line 3 of the TTIR cannot be read: tt\.store %missing"):
         read("module {\n  tt.func public @f() {\n    tt.store %missing, %missing : f32\n    tt.return\n  }\n}\n")
 
 

@@ -7,3 +7,6 @@ device's own operators.
 Except for :mod:`torch_backplane.inductor.entry` and :mod:`torch_backplane.inductor.triton`, nothing here is imported
 before a program compiles.
 """
+
+LIBRARY = ["math.bpc", "special.bpc", "philox.bpc", "generated.bpc"]
+"""Of the dialect, before the text of every generated kernel."""

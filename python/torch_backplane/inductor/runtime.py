@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from torch_backplane import _backend
-
-LIBRARY = ["math.bpc", "special.bpc", "philox.bpc", "generated.bpc"]
+from torch_backplane.inductor import LIBRARY
 
 
 def files_of(definitions: str) -> list[str]:

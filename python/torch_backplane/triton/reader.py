@@ -76,15 +76,16 @@ def read(text: str) -> Module:
     try:
         return reader.module()
     except (AssertionError, AttributeError, IndexError, KeyError, ValueError) as error:
-        line = reader.lines[min(reader.at, len(reader.lines)) - 1] if reader.lines else ""
-        raise TextError(f"a line of TTIR cannot be read: {line}") from error
+        number, line = reader.numbered[min(reader.at, len(reader.lines)) - 1] if reader.lines else (0, "")
+        raise TextError(f"line {number} of the TTIR cannot be read: {line}") from error
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
         every = [line.strip() for line in text.splitlines()]
         self.locations = _locations([line for line in every if line.startswith("#loc")])
-        self.lines = [line for line in every if line and not line.startswith("#")]
+        self.numbered = [(i, line) for i, line in enumerate(every, 1) if line and not line.startswith("#")]
+        self.lines = [line for _, line in self.numbered]
         self.at = 0  # the next line
         self.location = ""  # of the line before
         self.scopes: list[dict[str, Value]] = [{}]

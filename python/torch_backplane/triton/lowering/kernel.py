@@ -48,13 +48,14 @@ class Kernel:
     """Of prints and assertions: the last pointer is their log, if there are any."""
 
 
-def lower(ttir: str, items: int, subgroup: int = 0) -> Kernel:
+def lower(ttir: str, items: int, subgroup: int = 0, *, is_grid: bool = False) -> Kernel:
     """The kernel of a module of TTIR, for groups of that many items.
 
     Args:
         ttir: behind the target-independent passes: functions are inlined where they may be, descriptors are pointers.
         items: 1 where an item is a core.
         subgroup: ``subgroup_size`` of the target.
+        is_grid: a launch has a group for each program; else the numbers end with the grid, and groups loop over it.
 
     Raises:
         TextError: it cannot be read.
@@ -82,19 +83,23 @@ def lower(ttir: str, items: int, subgroup: int = 0) -> Kernel:
     low.barrier()
     placement = Placement(low, parameters) if items > 1 else None
     count = len(numbers)
-    members = " ".join(f"i64 n{i};" for i in range(count + 3))
+    members = " ".join(f"i64 n{i};" for i in range(count + (0 if is_grid else 3)))
+    x, y, z = (f"BP_GROUPS({i})" if is_grid else f"bp_arg.n{count + i}" for i in range(3))
+    first, step = ("BP_GROUP_ID(0)", "BP_GROUPS(0)")
+    if is_grid:
+        first, step = "BP_GROUP_ID(0) + (BP_GROUP_ID(1) + (i64)BP_GROUP_ID(2) * programs_y) * programs_x", "programs"
     newline = "\n"
     text = f"""{_FOR_CORES if items == 1 else ""}{low.text.preamble()}
 typedef struct {{ {members} i64 site_; }} Generated;
 BP_KERNEL(generated, {max(1, len(parameters))}, Generated, {", ".join(parameters) or "BP_GLOBAL i32* p_"}) {{
 {newline.join("  " + array for array in (placement.local() if placement else []))}
-  i32 const programs_x = (i32)bp_arg.n{count};
-  i32 const programs_y = (i32)bp_arg.n{count + 1};
-  i64 const programs = (i64)programs_x * programs_y * bp_arg.n{count + 2};
-  i32 const programs_z = (i32)bp_arg.n{count + 2};
+  i32 const programs_x = (i32){x};
+  i32 const programs_y = (i32){y};
+  i64 const programs = (i64)programs_x * programs_y * {z};
+  i32 const programs_z = (i32){z};
   (void)programs_z;
 {newline.join(numbers)}
-  for (i64 program = BP_GROUP_ID(0); program < programs; program += BP_GROUPS(0)) {{
+  for (i64 program = {first}; program < programs; program += {step}) {{
     i32 const program_x = (i32)(program % programs_x);
     i32 const program_y = (i32)(program / programs_x % programs_y);
     i32 const program_z = (i32)(program / programs_x / programs_y);
