@@ -77,7 +77,7 @@ const Checks& all_checks();
 // One family a file, in the order of the report: those of the table, of the optional groups, and of all of it.
 #define BP_TABLE_FAMILIES(X) X(load) X(device) X(memory) X(copy) X(pinned) X(fill) X(pointer) X(stream) X(event) X(callback)
 #define BP_RULE_FAMILIES(X) X(wait) X(error) X(thread) X(ext)
-#define BP_WHOLE_FAMILIES(X) X(dialect) X(fault) X(lost) X(fork) X(life)
+#define BP_WHOLE_FAMILIES(X) X(dialect) X(ttir) X(fault) X(lost) X(fork) X(life)
 #define BP_FAMILY(family, ...) Checks family##_checks();
 BP_TABLE_FAMILIES(BP_FAMILY)
 BP_RULE_FAMILIES(BP_FAMILY)

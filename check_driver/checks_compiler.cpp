@@ -13,13 +13,7 @@ constexpr char early[] =
 constexpr char id_rule[] = "Names compiler, version, flags and prelude, NUL-terminated and truncated to size";
 constexpr char list_rule[] = "For a build machine, which has no device: device = -1 - n is the n-th target that this compiler supports";
 constexpr char minimum_rule[] = "What the kernels of a target may rely on";
-constexpr char invalid_rule[] = "INVALID_ARGUMENT without a result (log NULL): an unknown target or flag";
-
-constexpr char kernel[] =
-    "typedef struct { i64 n; } Count;\n"
-    "BP_KERNEL(fill, 1, Count, BP_GLOBAL i32* BP_RESTRICT out) {  /* comments are UTF-8: \xc3\xa9 */\n"
-    "  if (BP_GROUP_ID(0) < bp_arg.n) out[BP_GROUP_ID(0) * BP_GROUP + BP_ITEM] = BP_ITEM;\n"
-    "}\n";
+constexpr char invalid_rule[] = "INVALID_ARGUMENT without a result (log NULL): an unknown target, language or flag";
 
 std::string id_of(Context& c, const bp_compiler& compiler) {
   char text[4096];
@@ -131,7 +125,9 @@ void list(Context& c) {
     hold_to_minimum(c, *target);
     c.require(names.insert(target->target).second, list_rule, "target \"%s\" is in the list twice", target->target);
     const char* prelude = nullptr;
-    c.expect(CALL_GROUP(compiler, prelude, target->target, &prelude), BP_OK, "The dialect's words in this compiler's language");
+    const bool dialect = driver::supports(*target, BP_LANGUAGE_DIALECT);
+    c.expect(CALL_GROUP(compiler, prelude, target->target, &prelude), dialect ? BP_OK : BP_UNSUPPORTED,
+             dialect ? "The dialect's words in this compiler's language" : "UNSUPPORTED: it does not support the dialect");
   }
   if (names.empty()) throw NotOffered{"no targets for a build machine"};
   c.require(!target_of(c, compiler, INT32_MIN), list_rule, "%s gave BP_OK", traced_call());
@@ -154,15 +150,16 @@ void prelude(Context& c) {
     c.require(text && compiler.prelude() == text, rule, "two calls of prelude(\"%s\") gave different texts", compiler.target().target);
   }
   for (const char* unknown : {"no-such-target", ""}) {
-    const char* text = kernel;
+    const char* const before = "";
+    const char* text = before;
     c.expect(CALL_GROUP(compiler.group(), prelude, unknown, &text), BP_INVALID_ARGUMENT, "INVALID_ARGUMENT: an unknown target");
-    c.require(text == kernel, rules::errors, "prelude(\"%s\") failed and yet set *out", unknown);
+    c.require(text == before, rules::errors, "prelude(\"%s\") failed and yet set *out", unknown);
   }
 }
 
 void compile(Context& c) {
-  const Compiler compiler(c, some_target(c));
-  const std::string source = compiler.unit(compiler.tile(), kernel);
+  const Compiler compiler(c, some_target(c), any_language);
+  const std::string source = compiler.sample();
   compiler.compile(source);
   const int files = count_proc("fd"), threads = count_proc("task");
   for (uint32_t flags : {0u, BP_COMPILE_DEBUG, BP_COMPILE_FAST_MATH, BP_COMPILE_LIGHT, BP_COMPILE_DEBUG | BP_COMPILE_LIGHT}) {
@@ -188,13 +185,13 @@ void wrong_source(Context& c) {
             status_text(compiled.status).c_str());
   c.require(compiled.log.find(std::to_string(wrong)) != std::string::npos, "or why it failed, with line numbers of `source`",
             "the log of a source that is wrong in line %d does not name the line: \"%.600s\"", wrong, compiled.log.c_str());
-  compiler.compile(compiler.unit(compiler.tile(), kernel));  // nothing of it stays
+  compiler.compile(compiler.sample());  // nothing of it stays
 }
 
 // What cannot be asked is refused before anything is compiled, so also where there is no compiler.
 void invalid(Context& c) {
-  const Compiler compiler(c, some_target(c));
-  const std::string source = compiler.unit(compiler.tile(), kernel);
+  const Compiler compiler(c, some_target(c), any_language);
+  const std::string source = compiler.sample();
   const auto refused = [&](const bp_compile_request& request, const char* what) {
     auto result = sized<bp_compile_result>();
     c.expect(CALL_GROUP(compiler.group(), compile, &request, &result), BP_INVALID_ARGUMENT, invalid_rule);
@@ -209,14 +206,15 @@ void invalid(Context& c) {
 }
 
 void threads(Context& c) {
-  const Compiler compiler(c, some_target(c));
+  const Compiler compiler(c, some_target(c), any_language);
   std::vector<std::future<void>> all;
   for (int i = 0; i < 4; ++i) {
     all.push_back(std::async(std::launch::async, [&, i] {
       const bool wrong = i == 3;
       const std::string name = "no_such_name_" + std::to_string(i);
-      const std::string more = wrong ? "BP_FN i32 wrong(i32 x) { return x + " + name + "; }\n" : "/* " + name + " */\n";
-      const Compiler::Compiled compiled = compiler.try_compile(compiler.unit(compiler.tile(), kernel + more), BP_COMPILE_LIGHT);
+      const std::string more = compiler.is_ttir() ? "    %wrong = arith.addi %" + name + ", %x : i32\n"
+                                                  : "BP_FN i32 wrong(i32 x) { return x + " + name + "; }\n";
+      const Compiler::Compiled compiled = compiler.try_compile(compiler.sample(wrong ? more : ""), BP_COMPILE_LIGHT);
       const int32_t expected = wrong ? BP_INVALID_ARGUMENT : BP_OK;
       c.require(compiled.status == expected, early, "4 threads compile at once: a %s source gave %s, expected %s; its log: \"%.600s\"",
                 wrong ? "wrong" : "right", status_text(compiled.status).c_str(), status_text(expected).c_str(), compiled.log.c_str());
@@ -230,8 +228,8 @@ void threads(Context& c) {
 
 // The instance is closed here and in the child; a compilation in the parent first, so that the child inherits what it leaves.
 void forked(Context& c) {
-  const Compiler compiler(c, some_target(c));
-  const std::string source = compiler.unit(compiler.tile(), kernel), id = id_of(c, compiler.group());
+  const Compiler compiler(c, some_target(c), any_language);
+  const std::string source = compiler.sample(), id = id_of(c, compiler.group());
   compiler.compile(source, BP_COMPILE_LIGHT);
   c.in_child(early, "a child that compiled", [&] {
     if (id_of(c, compiler.group()) != id) throw Failure{"the id changed", early};

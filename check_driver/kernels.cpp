@@ -3,10 +3,16 @@
 
 namespace backplane::check {
 
-Compiler::Compiler(Context& context, int32_t device) : c_(context), group_(*context.group<bp_compiler>()) {
+Compiler::Compiler(Context& context, int32_t device, uint32_t language)
+    : c_(context), group_(*context.group<bp_compiler>()), language_(language) {
   target_.struct_size = sizeof target_;
   c_.expect(CALL_GROUP(group_, target, device, &target_), BP_OK, "The target for a device's code");
   target_.target[sizeof target_.target - 1] = 0;
+  if (language != any_language && !driver::supports(target_, language)) {
+    throw NotOffered{std::string("the target does not support ") + (language == BP_LANGUAGE_TTIR ? "TTIR" : "the dialect")};
+  }
+  if (language == any_language) language_ = driver::supports(target_, BP_LANGUAGE_DIALECT) ? BP_LANGUAGE_DIALECT : BP_LANGUAGE_TTIR;
+  if (is_ttir()) return;
   const char* text = nullptr;
   const char* rule = "The dialect's words in this compiler's language";
   c_.expect(CALL_GROUP(group_, prelude, target_.target, &text), BP_OK, rule);
@@ -35,8 +41,20 @@ std::string Compiler::unit(const Tile& tile, const std::string& kernels) const {
          kernels;
 }
 
+std::string Compiler::sample(const std::string& more) const {
+  if (is_ttir()) return std::string(ttir_head) + more + std::string(ttir_tail);
+  return unit(tile(),
+              "typedef struct { i64 n; } Count;\n"
+              "BP_KERNEL(fill, 1, Count, BP_GLOBAL i32* BP_RESTRICT out) {  /* comments are UTF-8: \xc3\xa9 */\n"
+              "  if (BP_GROUP_ID(0) < bp_arg.n) out[BP_GROUP_ID(0) * BP_GROUP + BP_ITEM] = BP_ITEM;\n"
+              "}\n" +
+                  more);
+}
+
 bp_compile_request Compiler::request(const char* source, uint32_t flags) const {
-  return {sizeof(bp_compile_request), target_.target, source, "check-driver", "", flags, 0};
+  bp_compile_request asked = {sizeof asked, target_.target, source, "check-driver", "", flags, BP_LANGUAGE_DIALECT, nullptr, 0, 0};
+  if (is_ttir()) asked.language = language_, asked.triton = "3.7.1", asked.num_warps = 4, asked.num_stages = 2;
+  return asked;
 }
 
 Compiler::Compiled Compiler::try_compile(const std::string& source, uint32_t flags) const {
@@ -53,7 +71,14 @@ Compiler::Compiled Compiler::try_compile(const std::string& source, uint32_t fla
   c_.require((result.code != nullptr && result.bytes > 0) == (status == BP_OK), rules::compile, "compile gave %s, code %p and %llu bytes",
              status_text(status).c_str(), result.code, wide(result.bytes));
   const auto* code = static_cast<const uint8_t*>(result.code);
-  Compiled compiled{status, status == BP_OK ? Code(code, code + result.bytes) : Code(), result.log};
+  const auto text = [](const char* given) { return std::string(given ? given : ""); };
+  Compiled compiled{status,
+                    status == BP_OK ? Code(code, code + result.bytes) : Code(),
+                    result.log,
+                    text(result.kernel),
+                    text(result.parameters),
+                    result.group_size,
+                    result.local_bytes};
   c_.expect(CALL_GROUP(group_, release, &result), BP_OK, "Releases a result of compile()");
   return compiled;
 }

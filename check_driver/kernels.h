@@ -4,12 +4,55 @@
 #include <string.h>
 
 #include <algorithm>
+#include <backplane/driver/cxx/compiler.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "context.h"
 
 namespace backplane::check {
+
+constexpr uint32_t any_language = UINT32_MAX;  // the dialect, or else TTIR
+
+// out[i] = in[i] * (int)scale + (more >> 32) for i < n, 16 elements a program.
+inline constexpr std::string_view ttir_head = R"(module {
+  tt.func public @scale(%out: !tt.ptr<i32>, %n: i32, %in: !tt.ptr<i32>, %scale: f32, %more: i64) attributes {noinline = false} {
+    %c16_i32 = arith.constant 16 : i32
+    %c32_i64 = arith.constant 32 : i64
+    %x = tt.get_program_id x : i32
+    %y = tt.get_program_id y : i32
+    %z = tt.get_program_id z : i32
+    %of_x = tt.get_num_programs x : i32
+    %of_y = tt.get_num_programs y : i32
+    %0 = arith.muli %z, %of_y : i32
+    %1 = arith.addi %0, %y : i32
+    %2 = arith.muli %1, %of_x : i32
+    %3 = arith.addi %2, %x : i32
+    %4 = arith.muli %3, %c16_i32 : i32
+    %5 = tt.make_range {end = 16 : i32, start = 0 : i32} : tensor<16xi32>
+    %6 = tt.splat %4 : i32 -> tensor<16xi32>
+    %7 = arith.addi %6, %5 : tensor<16xi32>
+    %8 = tt.splat %n : i32 -> tensor<16xi32>
+    %9 = arith.cmpi slt, %7, %8 : tensor<16xi32>
+    %10 = tt.splat %in : !tt.ptr<i32> -> tensor<16x!tt.ptr<i32>>
+    %11 = tt.addptr %10, %7 : tensor<16x!tt.ptr<i32>>, tensor<16xi32>
+)";
+inline constexpr std::string_view ttir_tail = R"(    %12 = tt.load %11, %9 : tensor<16x!tt.ptr<i32>>
+    %13 = arith.fptosi %scale : f32 to i32
+    %14 = tt.splat %13 : i32 -> tensor<16xi32>
+    %15 = arith.muli %12, %14 : tensor<16xi32>
+    %16 = arith.shrsi %more, %c32_i64 : i64
+    %17 = arith.trunci %16 : i64 to i32
+    %18 = tt.splat %17 : i32 -> tensor<16xi32>
+    %19 = arith.addi %15, %18 : tensor<16xi32>
+    %20 = tt.splat %out : !tt.ptr<i32> -> tensor<16x!tt.ptr<i32>>
+    %21 = tt.addptr %20, %7 : tensor<16x!tt.ptr<i32>>, tensor<16xi32>
+    tt.store %21, %19, %9 : tensor<16x!tt.ptr<i32>>
+    tt.return
+  }
+}
+)";
 
 // What a source is compiled for.
 struct Tile {
@@ -24,8 +67,8 @@ using Code = std::vector<uint8_t>;
 // The compiler of a driver, for one target.
 class Compiler {
  public:
-  // device: -1 - n is the n-th target of the list.
-  Compiler(Context& context, int32_t device);
+  // device: -1 - n is the n-th target of the list. Throws NotOffered if the target does not support the language.
+  Compiler(Context& context, int32_t device, uint32_t language = BP_LANGUAGE_DIALECT);
 
   const bp_compiler& group() const { return group_; }
   const bp_target_properties& target() const { return target_; }
@@ -39,6 +82,10 @@ class Compiler {
   // item, of n; HAS_ASSERT is 1 where the prelude has BP_ASSERT, which does nothing elsewhere.
   std::string unit(const Tile& tile, const std::string& kernels) const;
 
+  // A source in its language that is right, with `more` in it: of the dialect behind the kernel, of TTIR in the function.
+  std::string sample(const std::string& more = "") const;
+  bool is_ttir() const { return language_ == BP_LANGUAGE_TTIR; }
+
   bp_compile_request request(const char* source, uint32_t flags = 0) const;
 
   // `status` is BP_OK or, for a source that is wrong, BP_INVALID_ARGUMENT. The driver's result is released. Throws NotRun where the machine
@@ -47,6 +94,8 @@ class Compiler {
     int32_t status;
     Code code;
     std::string log;
+    std::string kernel, parameters;  // of TTIR, as the rest
+    uint32_t group_size, local_bytes;
   };
   Compiled try_compile(const std::string& source, uint32_t flags = 0) const;
 
@@ -57,6 +106,7 @@ class Compiler {
   Context& c_;
   bp_compiler group_;
   bp_target_properties target_{};
+  uint32_t language_;
   std::string prelude_;
 };
 

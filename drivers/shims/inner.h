@@ -117,6 +117,7 @@ class PassingGroup {
   bool find() { return (group_ = inner_.find<Group>()).has_value(); }
   bool found() const { return group_.has_value(); }
   uint32_t flags() const { return group_ ? group_->head.flags : 0; }
+  uint32_t version() const { return group_ ? group_->head.version : GroupTraits<Group>::version; }
 
   template <class Slot, class... Args>
   int32_t pass(Args... args) {

@@ -108,28 +108,52 @@ std::string Compiler::id() const {
   text += format(" %016llx ", wide(rest));
   if (compiler.words.empty()) return text + "without a compiler";
   for (const std::string& word : compiler.words) text += word + " ";
-  return text + "[" + compiler.version + "]";
+  text += "[" + compiler.version + "]";
+  if (settings_.languages >> BP_LANGUAGE_TTIR & 1) text += " " + translator_.id();
+  return text;
 }
 
 std::vector<bp_target_properties> Compiler::targets() const {
   std::vector<bp_target_properties> out;
-  for (const Target& one : all_targets()) out.push_back(properties_of(one, settings_.items, settings_.float64));
+  for (const Target& one : all_targets()) out.push_back(properties_of(one, settings_.items, settings_.float64, settings_.languages));
   return out;
 }
 
 bp_target_properties Compiler::target(int32_t device) const {
   if (device >= settings_.devices) throw Error(BP_INVALID_DEVICE, format("no device %d: there are %d", device, settings_.devices));
-  return properties_of(*settings_.target, settings_.items, settings_.float64);
+  return properties_of(*settings_.target, settings_.items, settings_.float64, settings_.languages);
 }
 
 Compiled Compiler::compile(const bp_compile_request& request) const {
+  const PrivateFolder folder;
+  return request.language == BP_LANGUAGE_TTIR ? compile_ttir(request, folder) : compile_unit(request, named_source(request), folder);
+}
+
+Compiled Compiler::compile_ttir(const bp_compile_request& request, const PrivateFolder& folder) const {
+  const bp_target_properties target = properties_of(*find_target(request.target), settings_.items, settings_.float64, settings_.languages);
+  const Translated translated = translator_.translate(request, target, folder.path());
+  if (translated.unit.empty()) return {"", translated.log};
+  const std::string definitions = format("#define BP_GROUP %u\n#define BP_PER_ITEM 1\n#define BP_HAS_F64 %d\n#define BP_VECTOR_BYTES %u\n",
+                                         target.group_size, settings_.float64 ? 1 : 0, target.vector_bytes);
+  const std::string unit = definitions + prelude_ + "\n" + translated.unit;
+  bp_compile_request lowered = request;
+  lowered.source = unit.c_str();
+  Compiled out = compile_unit(request, named_source(lowered), folder);
+  if (out.code.empty()) {
+    throw Error(BP_INTERNAL, "compiler.compile: " + std::string(request.name) + ": TTIR became a wrong unit: " + first_error(out.log));
+  }
+  out.kernel = "generated", out.parameters = translated.parameters;
+  out.group_size = target.group_size, out.local_bytes = translated.local_bytes;
+  return out;
+}
+
+Compiled Compiler::compile_unit(const bp_compile_request& request, const std::string& source, const PrivateFolder& folder) const {
   const Target& target = *find_target(request.target);
   const Found& compiler = found();
   if (compiler.words.empty()) {
     throw Error(BP_UNSUPPORTED, "compiler.compile: no C compiler on this machine: looked for " + compiler.looked_for +
                                     "; install one, or name it by CC or the option compiler=");
   }
-  const PrivateFolder folder;
   const std::string object = folder.path() + "/kernels.so";
   std::vector<std::string> command = command_for(target);
   const auto add = [&](std::string_view text) {
@@ -143,7 +167,7 @@ Compiled Compiler::compile(const bp_compile_request& request) const {
   for (const std::string& word : {std::string("-o"), object, std::string("-x"), std::string("c"), std::string("-"), std::string("-lm")}) {
     command.push_back(word);
   }
-  const Ended ended = run_child(command, named_source(request), folder.path());
+  const Ended ended = run_child(command, source, folder.path());
   const auto broke = [&](bp_status status, const std::string& why) {
     throw Error(status, "compiler.compile: " + std::string(request.name) + ": " + command[0] + " " + why);
   };

@@ -14,9 +14,11 @@
 #include <backplane/driver/cxx/compiler.hpp>
 #include <backplane/driver/cxx/driver.hpp>
 
+#include "child.h"
 #include "probe.h"
 #include "settings.h"
 #include "targets.h"
+#include "translator.h"
 
 namespace backplane::driver::sim {
 
@@ -47,6 +49,9 @@ class Compiler {
   };
   const Found& found() const;
   std::unique_ptr<Found> look() const;
+  Compiled compile_ttir(const bp_compile_request& request, const PrivateFolder& folder) const;
+  /// source: of the dialect.
+  Compiled compile_unit(const bp_compile_request& request, const std::string& source, const PrivateFolder& folder) const;
   /// What the compiler gets right, tried on this machine's own target when a kernel is first compiled.
   const Optimization& optimization() const;
   /// The compiler with the flags of every kernel.
@@ -56,6 +61,7 @@ class Compiler {
   const Settings& settings_;
   const std::string prelude_;
   const uint64_t prelude_sum_;
+  const Translator translator_{settings_.python};
   mutable std::atomic<const Found*> found_{nullptr};
   mutable std::atomic<const Optimization*> optimization_{nullptr};
 };

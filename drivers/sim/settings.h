@@ -2,9 +2,9 @@
 //
 // Options: devices=<0..64>, memory=<size> of each, kind=unified|discrete (memory.h), stream=async|inline (drivers/engine/stream.h),
 // streams=<1..1024> besides the default one, compiler=<name>|none (compiler.h), target=<name> of an older level of this machine
-// (targets.h), items=<1..256> of a group at most, order=up|down in which they take turns (fibers.h), collective=on|off,
-// collective_ranks=<1..256> of a communicator at most, profile=on|off, graph=on|off, float64=on|off of its kernels' dtypes; and
-// what it does badly on request: fault_injection.h.
+// (targets.h), items=<1..256> of a group at most, order=up|down in which they take turns (fibers.h), languages=dialect|ttir|dialect+ttir
+// of kernels, python=<name or path> that translates TTIR (translator.h), collective=on|off, collective_ranks=<1..256> of a communicator at
+// most, profile=on|off, graph=on|off, float64=on|off of its kernels' dtypes; and what it does badly on request: fault_injection.h.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,8 @@ struct Settings {
   int32_t streams;
   std::string compiler;
   const Target* target;
+  uint64_t languages;  // bits of bp_target_properties.languages
+  std::string python;
   uint32_t items;
   Order order;
   bool collective;
@@ -47,6 +49,9 @@ struct Settings {
     streams = static_cast<int32_t>(options.integer("streams", 32, 1, 1024));
     compiler = options.text("compiler", "", "<name or path>|none");
     target = &own_target(options.text("target", "", "<name of an older level>"));
+    constexpr uint64_t dialect = 1u << BP_LANGUAGE_DIALECT, ttir = 1u << BP_LANGUAGE_TTIR;
+    languages = options.choice("languages", dialect, {{"dialect", dialect}, {"ttir", ttir}, {"dialect+ttir", dialect | ttir}});
+    python = options.text("python", "", "<name or path>");
     items = static_cast<uint32_t>(options.integer("items", 1, 1, 256));
     order = options.choice("order", Order::up, {{"up", Order::up}, {"down", Order::down}});
     collective = options.choice("collective", true, {{"on", true}, {"off", false}});

@@ -61,7 +61,7 @@ const Target* find_target(const char* name) {
   return nullptr;
 }
 
-bp_target_properties properties_of(const Target& target, uint32_t items, bool float64) {
+bp_target_properties properties_of(const Target& target, uint32_t items, bool float64, uint64_t languages) {
   auto out = sized<bp_target_properties>();
   std::snprintf(out.target, sizeof out.target, "%s", target.name);
   out.dtypes = out.fast_dtypes = BP_DTYPE_INT8 | BP_DTYPE_UINT8 | BP_DTYPE_INT16 | BP_DTYPE_INT32 | BP_DTYPE_INT64 | BP_DTYPE_BOOL |
@@ -73,6 +73,7 @@ bp_target_properties properties_of(const Target& target, uint32_t items, bool fl
   for (uint64_t& groups : out.max_grid) groups = kMaxGrid;
   out.parameter_bytes = kParameterBytes;
   out.atomics = BP_ATOMIC_ADD_I32 | BP_ATOMIC_ADD_F32 | BP_ATOMIC_CAS_32 | BP_ATOMIC_ADD_I64 | BP_ATOMIC_CAS_64;
+  out.languages = languages;
   return out;
 }
 

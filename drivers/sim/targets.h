@@ -26,8 +26,8 @@ const Target& own_target(const std::string& name = "");
 /// nullptr: no target of that name.
 const Target* find_target(const char* name);
 
-/// What kernels may rely on, with up to `items` items in a group, and with float64 or without.
-bp_target_properties properties_of(const Target& target, uint32_t items, bool float64);
+/// What kernels may rely on, with up to `items` items in a group, and with float64 or without; and what they are written in.
+bp_target_properties properties_of(const Target& target, uint32_t items, bool float64, uint64_t languages);
 
 /// Work-group memory of a group: with one item on the stack of the thread that runs the kernel, with more in a block of its own.
 constexpr uint32_t local_bytes(uint32_t items) { return items == 1 ? uint32_t{1} << 20 : uint32_t{64} << 10; }

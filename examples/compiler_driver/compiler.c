@@ -186,7 +186,7 @@ static int32_t compile_in(const scratch* s, const compiler* me, const bp_compile
   char *log = read_file(s->log, 0, &unused), *code = wrong ? NULL : read_file(s->object, sizeof sum, &bytes);
   if (!log || (!wrong && !code)) return free(log), free(code), fail(me, BP_INTERNAL, "compile: %s left nothing to read", program());
   if (code) sum = checksum(code + sizeof sum, bytes), memcpy(code, &sum, sizeof sum), bytes += sizeof sum;
-  const bp_compile_result result = {out->struct_size, code, bytes, log, log};
+  const bp_compile_result result = {.struct_size = out->struct_size, .code = code, .bytes = bytes, .log = log, .owner = log};
   give(out, &result, sizeof result, out->struct_size);
   return wrong ? fail(me, BP_INVALID_ARGUMENT, "compile: the source is wrong, as the log tells") : BP_OK;
 }
@@ -284,14 +284,14 @@ void compiler_init(compiler* me, int32_t devices, fail_fn keep) {
   for (size_t i = 0, used = 0; i < lines && used < size; ++i) {
     used += (size_t)snprintf(me->prelude + used, size - used, "%s\n", prelude_lines[i]);
   }
-  const bp_ext compiler_head = {sizeof me->compiler, BP_COMPILER_ID, BP_COMPILER_VERSION, BP_COMPILER_SUBPROCESS, me};
+  const bp_ext compiler_head = {sizeof me->compiler, BP_COMPILER_ID, 1, BP_COMPILER_SUBPROCESS, me}; /* the dialect alone */
   const bp_ext module_head = {sizeof me->module, BP_MODULE_ID, BP_MODULE_VERSION, 0, me};
   me->compiler = (bp_compiler){compiler_head, compiler_id, compiler_target, compiler_prelude, compiler_compile, compiler_release};
   me->module = (bp_module){module_head, module_load, module_unload, module_function, module_launch};
 }
 
 int32_t compiler_query(const compiler* me, const char* id, uint32_t version, const bp_ext** out) {
-  if (!strcmp(id, BP_COMPILER_ID) && version == BP_COMPILER_VERSION) return *out = &me->compiler.head, BP_OK;
+  if (!strcmp(id, BP_COMPILER_ID) && version == 1) return *out = &me->compiler.head, BP_OK;
   if (!strcmp(id, BP_MODULE_ID) && version == BP_MODULE_VERSION) return *out = &me->module.head, BP_OK;
   return fail(me, BP_UNSUPPORTED, "no group %.64s version %u", id, version);
 }

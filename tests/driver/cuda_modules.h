@@ -41,7 +41,7 @@ struct Kernels : Gpus {
     OK(compiler.prelude(compiler.head.self, name.c_str(), &prelude));
     const std::string source =
         std::string("#define BP_GROUP 64\n#define BP_PER_ITEM 1\n#define BP_HAS_F64 1\n#define BP_VECTOR_BYTES 16\n") + prelude + kernels;
-    const bp_compile_request request{sizeof request, name.c_str(), source.c_str(), "test/unit", options, flags, 0};
+    const bp_compile_request request{sizeof request, name.c_str(), source.c_str(), "test/unit", options, flags, 0, nullptr, 0, 0};
     bp_compile_result result{};
     result.struct_size = sizeof result;
     const int32_t status = compiler.compile(compiler.head.self, &request, &result);

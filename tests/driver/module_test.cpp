@@ -28,6 +28,8 @@ int main(int argc, char** argv) {
       NAMED(modules_are_not_confused),
       NAMED(wrong_sources_have_a_log),
       NAMED(every_flag_gives_code_that_runs),
+      NAMED(a_caller_of_version_1_is_served),
+      NAMED(a_language_is_refused_that_the_target_does_not_support),
       NAMED(pointers_are_the_devices),
       NAMED(ids_are_cut_and_stable),
       NAMED(options_of_kernels_are_checked),

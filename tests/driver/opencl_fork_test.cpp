@@ -27,7 +27,7 @@ bool compiles(const bp_compiler& compiler, int value) {
   if (compiler.target(compiler.head.self, 0, &target) || compiler.prelude(compiler.head.self, target.target, &prelude)) return false;
   const std::string source = "#define BP_GROUP 1\n#define BP_PER_ITEM 16\n#define BP_HAS_F64 0\n#define BP_VECTOR_BYTES 16\n" +
                              std::string(prelude) + kernel + std::to_string(value) + "; }\n";
-  const bp_compile_request request = {sizeof request, target.target, source.c_str(), "forked", "", 0, 0};
+  const bp_compile_request request = {sizeof request, target.target, source.c_str(), "forked", "", 0, 0, nullptr, 0, 0};
   bp_compile_result result{};
   result.struct_size = sizeof result;
   const bool made = compiler.compile(compiler.head.self, &request, &result) == BP_OK && result.bytes > 0;

@@ -22,6 +22,7 @@ int main() {
     const std::string name = stack.name;
     report(name + ": a failed kernel is sticky", [&] { a_failed_kernel_is_sticky(stack.make, stack.config); });
     report(name + ": compilations are not locked", [&] { compilations_are_not_locked(stack.make); });
+    report(name + ": an older compiler stays one", [&] { an_older_compiler_stays_one(stack.make); });
   }
   report("emulate, locked: calls do not overlap", [] { calls_of_a_locked_driver_do_not_overlap(locked); });
   report("emulate, async streams, locked: calls do not overlap", [] { calls_of_a_locked_driver_do_not_overlap(own_streams_locked); });

@@ -34,6 +34,9 @@ NOT_HELD = "could not be held: "
 NO_SUCH_WORDS = {"dialect.natives", "dialect.shuffle"}
 if not re.search(r"^flags.*\bf16c\b.*\bavx2\b", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
     NO_SUCH_WORDS.add("dialect.rows")
+# Of a device that takes the dialect alone.
+NO_TTIR = {"ttir.compile", "ttir.wrong_source", "ttir.values"}
+TTIR = f"languages=dialect+ttir,python={sys.executable},"
 
 
 def crossed(names: str, *pairs: tuple[str, str]) -> pytest.MarkDecorator:
@@ -49,7 +52,7 @@ def test_sim(built: Built, kind: str, stream: str) -> None:
     report = check(built, built.sim, "--options", f"kind={kind},stream={stream}")
     assert report.failed == {}, report.out
     expected = {"host_view.map", "host_view.flags", "host_view.invalid"} if kind == "discrete" else set()
-    assert set(report.not_offered) == expected | NO_SUCH_WORDS
+    assert set(report.not_offered) == expected | NO_SUCH_WORDS | NO_TTIR
     assert set(report.left_out.values()) == (
         {f"{NOT_HELD}host functions run inside enqueue"} if stream == "inline" else set()
     )
@@ -65,7 +68,7 @@ def test_sim_under_emulate(built: Built) -> None:
     """A shim over a complete driver changes nothing that the contract promises."""
     report = check(built, built.sim, "--shim", "emulate")
     assert (report.code, report.failed, report.left_out) == (0, {}, {}), report.out
-    assert set(report.not_offered) == NO_SUCH_WORDS
+    assert set(report.not_offered) == NO_SUCH_WORDS | NO_TTIR
 
 
 OF_STREAMS = ("stream", "event", "copy", "fill", "memory", "callback", "thread")
@@ -233,6 +236,18 @@ def test_groups_of_many_items(built: Built, options: str) -> None:
     assert set(report.left_out) <= ({"module.pending"} if "inline" in options else set())
 
 
+def test_T08_a_compiler_of_ttir_alone(built: Built) -> None:
+    """What needs no word of the dialect is held with a module of Triton, also through the shims."""
+    options = TTIR.replace("dialect+", "") + "items=4"
+    families = only("compiler.*", "ttir.*", "ext.*", "module.values", "dialect.groups")
+    report = check(built, built.sim, *families, "--shim", "emulate", "--shim", "fault", "--options", options)
+    assert (report.code, report.failed, report.left_out) == (0, {}, {}), report.out
+    of_dialect = {"compiler.prelude", "compiler.wrong_source", "module.values", "dialect.groups"}
+    assert set(report.not_offered) == of_dialect
+    assert set(report.not_offered.values()) == {"not offered: the target does not support the dialect"}
+    assert {"compiler.forked", "compiler.threads", "compiler.invalid", "compiler.compile", *NO_TTIR} <= report.passed
+
+
 def test_no_compiler(built: Built) -> None:
     """What needs none is held; the rest is not run, and the report says which compiler was looked for."""
     families = only("compiler.*", "module.*", "dialect.*")
@@ -300,7 +315,7 @@ SAYS = {
     "dialect.assertions": "BP_ASSERT",
 }
 # Those that compile kernels take seconds; a part of them is enough for each run.
-KERNELS = [name for name in DEFECTS if name.startswith(("compiler.", "module.", "dialect.", "graph.kernels"))]
+KERNELS = [name for name in DEFECTS if name.startswith(("compiler.", "module.", "dialect.", "ttir.", "graph.kernels"))]
 SLOW = {name for i, name in enumerate(KERNELS) if i % 3}
 
 
@@ -308,7 +323,8 @@ SLOW = {name for i, name in enumerate(KERNELS) if i % 3}
     "name", [pytest.param(name, marks=[pytest.mark.long] if name in SLOW else []) for name in DEFECTS]
 )
 def test_defect_is_found(built: Built, name: str) -> None:
-    report = of_kind(built, name, "--only", name, options="items=4," if name in NEEDS_ITEMS else "")
+    options = "items=4," if name in NEEDS_ITEMS else TTIR if name.startswith("ttir.") else ""
+    report = of_kind(built, name, "--only", name, options=options)
     assert set(report.failed) == {name}, report.out
     assert report.code == (1 if "load." not in name or name in {"load.refusal", "load.instances"} else 2)
     assert "driver.h says: " in report.failed[name]
@@ -345,7 +361,7 @@ def test_a_failure_names_what_is_wrong(built: Built, defect: str, name: str, say
 @pytest.mark.long
 def test_the_shim_itself_is_sound(built: Built) -> None:
     report = of_kind(built, "none")
-    assert (report.code, report.failed, set(report.not_offered)) == (0, {}, NO_SUCH_WORDS), report.out
+    assert (report.code, report.failed, set(report.not_offered)) == (0, {}, NO_SUCH_WORDS | NO_TTIR), report.out
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ LEFT_OUT_FAMILIES = ("host_exec", "vmm", "ipc", "collective")
 # free memory, current device, pinning of the caller's memory, limit of queues, trap, and optional words.
 LEFT_OUT = set(
     """device.memory_info life.device_memory device.set_current pinned.register pointer.registered stream.limit
-    module.fault dialect.natives dialect.rows dialect.shuffle fault.skipped graph.host_functions""".split()
+    module.fault dialect.natives dialect.rows dialect.shuffle fault.skipped graph.host_functions
+    ttir.compile ttir.wrong_source ttir.values""".split()
 )
 NO_VIEW = {"host_view.map", "host_view.flags", "host_view.invalid"}  # of memory that the host does not share
 OVERFLOW = "dialect.overflow=OpenCL C has no option by which signed sums wrap"

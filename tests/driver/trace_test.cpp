@@ -295,8 +295,8 @@ void a_long_line_is_cut() {
     Instance i(traced(file));
     const bp_compiler compiler = *find_group<bp_compiler>(*i.d);
     const std::string text(400, 'x');
-    const bp_compile_request request = {sizeof request, text.c_str(), text.c_str(), text.c_str(), "a\nb", 0, 0};
-    bp_compile_result result = {sizeof result, nullptr, 0, nullptr, nullptr};
+    const bp_compile_request request = {sizeof request, text.c_str(), text.c_str(), text.c_str(), "a\nb", 0, 0, nullptr, 0, 0};
+    auto result = sized<bp_compile_result>();
     CHECK(compiler.compile(compiler.head.self, &request, &result) != BP_OK);
   }
   const std::string line = file.lines()[2];

@@ -243,7 +243,7 @@ class Emulate final : public Driver<Emulate>, private State {
 
   template <class Group, class Entries>
   void offer_found(Entries& entries) {
-    if (entries.find()) offer<Group>(entries, entries.flags());
+    if (entries.find()) offer<Group>(entries, entries.flags(), entries.version());
   }
 
   /// Looks for the inner driver's groups that the shim wraps.

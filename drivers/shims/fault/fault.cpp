@@ -210,7 +210,7 @@ class Fault : public Driver<Fault>, private State {
 
   template <class Group, class Entries>
   void offer_found(Entries& entries, PassingGroup<Group>& group) {
-    if (group.find()) offer<Group>(entries, group.flags());
+    if (group.find()) offer<Group>(entries, group.flags(), group.version());
   }
   void find_groups() {
     offer_found(host_view_, host_view_);

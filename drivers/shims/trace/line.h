@@ -135,12 +135,15 @@ inline void describe(Line& line, const bp_compile_request& given) {
   line.quoted(of.target) << " source_bytes=" << (of.source ? std::strlen(of.source) : 0) << " options=";
   line.quoted(of.options) << " flags=";
   line.hex(of.flags);
+  if (of.language != BP_LANGUAGE_DIALECT) line << " language=" << of.language << " triton=";
+  if (of.language != BP_LANGUAGE_DIALECT) line.quoted(of.triton) << " num_warps=" << of.num_warps << " num_stages=" << of.num_stages;
 }
 
 inline void describe(Line& line, const bp_compile_result& given) {
   const bp_compile_result of = whole(given);
   line << "code=";
   line.address(of.code) << " bytes=" << of.bytes;
+  if (of.kernel) line << " group_size=" << of.group_size << " local_bytes=" << of.local_bytes;
 }
 
 inline void describe(Line& line, const bp_signature& given) {

@@ -254,11 +254,12 @@ class Trace {
   }
   template <class Group>
   static bool replace(Traced<Group>& group, const char* id, uint32_t version, const bp_ext** out) {
-    if (!*out || std::strcmp(id, GroupTraits<Group>::id) != 0 || version != GroupTraits<Group>::version) return false;
+    if (!*out || std::strcmp(id, GroupTraits<Group>::id) != 0 || version > GroupTraits<Group>::version) return false;
     std::call_once(group.made, [&] {
       group.take(normalised_group<Group>(**out));
       group.offered.head.struct_size = std::min<uint64_t>((*out)->struct_size, sizeof(Group));
     });
+    if (group.offered.head.version != version) return false;  // asked for in two versions: the second is not traced
     *out = &group.offered.head;
     return true;
   }

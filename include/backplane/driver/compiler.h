@@ -1,15 +1,22 @@
-/* backplane/driver/compiler.h: group "bp.compiler" version 1: compiles source text of the portable dialect (docs/dialect.md) to code of a
- * device, which "bp.module" loads.
+/* backplane/driver/compiler.h: group "bp.compiler" version 2: compiles source text, of the portable dialect (docs/dialect.md) or of Triton,
+ * to code of a device, which "bp.module" loads.
  *
  * It uses no device and creates no context: every entry works before open, on a machine without the device, in a forked child and from any
  * number of threads at once, BP_DRIVER_SERIALIZE or not. It caches nothing that it compiled: the core does.
+ *
+ * Version 1 is without languages: its fields `languages` and `language` are reserved, its structs end before "of TTIR". A driver that
+ * offers version 2 offers version 1 with the same entries; the core accepts either.
  */
 #pragma once
 
 #include "../driver.h"
 
 #define BP_COMPILER_ID "bp.compiler"
-#define BP_COMPILER_VERSION 1u
+#define BP_COMPILER_VERSION 2u
+
+/* bp_compile_request.language. Bit 1 << language of bp_target_properties.languages: the target supports it. */
+#define BP_LANGUAGE_DIALECT 0u
+#define BP_LANGUAGE_TTIR 1u /* text of a module of Triton after the target-independent passes, with locations: see compile() */
 
 /* head.flags: a compilation is a separate process: the core runs as many at once as there are processors. */
 #define BP_COMPILER_SUBPROCESS (1u << 0)
@@ -42,7 +49,8 @@ typedef struct bp_target_properties {
   uint64_t max_grid[3];     /* groups; at least 65535 each, 2^31 - 1 in the first where possible */
   uint32_t parameter_bytes; /* maximum bytes of a launch's arguments; at least 1024 */
   uint32_t atomics;         /* BP_ATOMIC_* that the prelude defines; kernels that need others are not used */
-  uint64_t reserved[8];
+  uint64_t languages;       /* 1 << BP_LANGUAGE_*; 0: the dialect alone, as in version 1 */
+  uint64_t reserved[7];
 } bp_target_properties;
 
 typedef struct bp_compile_request {
@@ -52,7 +60,11 @@ typedef struct bp_compile_request {
   const char* name;    /* of the unit, for messages: "pointwise/exp[f32]"; never NULL */
   const char* options; /* the user's own, for the vendor's compiler; never NULL; a part of the cache key */
   uint32_t flags;      /* BP_COMPILE_* */
-  uint32_t reserved;
+  uint32_t language;   /* BP_LANGUAGE_* */
+  /* of TTIR; else NULL and 0 */
+  const char* triton; /* the release that wrote the text, "3.7.1": its syntax differs between releases */
+  uint32_t num_warps; /* as the kernel's user chose; hints */
+  uint32_t num_stages;
 } bp_compile_request;
 
 /* The result of compile(). The memory is the driver's until release(). */
@@ -62,6 +74,12 @@ typedef struct bp_compile_result {
   uint64_t bytes;
   const char* log; /* never NULL: warnings, or why it failed, with line numbers of `source`; "" if there is nothing to say */
   void* owner;     /* the driver's own */
+  /* of TTIR; else NULL and 0 */
+  const char* kernel;     /* its name for bp.module's function: letters, digits, _ . and $ */
+  const char* parameters; /* one letter for each argument of the module's function, in their order: p a pointer, i an integer, d a float64,
+                             f any other floating-point number */
+  uint32_t group_size;    /* items of a group: group[0] of a launch */
+  uint32_t local_bytes;   /* of a group. More than the target's: the core loads no such code, and autotuning skips it */
 } bp_compile_result;
 
 typedef struct bp_compiler {
@@ -78,13 +96,17 @@ typedef struct bp_compiler {
   int32_t (*target)(void* self, int32_t device, bp_target_properties* out);
 
   /* The dialect's words in this compiler's language (docs/dialect.md, "The prelude"). owner: the driver, until close. The same text each
-   * time. errors: INVALID_ARGUMENT: an unknown target. */
+   * time. errors: INVALID_ARGUMENT: an unknown target; UNSUPPORTED: it does not support the dialect. */
   int32_t (*prelude)(void* self, const char* target, const char** out);
 
   /* Compiles. blocks: up to seconds. The result (struct_size set by the caller) is filled on BP_OK, and on INVALID_ARGUMENT if the
    * source is wrong: code is NULL and log has the reason; both must then be released. errors: INVALID_ARGUMENT without a result (log
-   * NULL): an unknown target or flag; UNSUPPORTED: there is no compiler on this machine, last_error names the one that was looked for;
-   * OUT_OF_MEMORY; INTERNAL: the compiler crashed. None is sticky. */
+   * NULL): an unknown target, language or flag; UNSUPPORTED: the target does not support the language, or there is no compiler on this
+   * machine: last_error names the one that was looked for; OUT_OF_MEMORY; INTERNAL: the compiler crashed. None is sticky.
+   *
+   * A module of TTIR has one public function. Its programs are the groups of a launch, whose grid has three dimensions. The arguments of a
+   * launch are its pointers in their order, one of 0 if it has none, then its numbers in theirs, 8 bytes each: integers extended with their
+   * sign, a float64, or a float32 in the low half; then 8 bytes of 0. It may write through all pointers. */
   int32_t (*compile)(void* self, const bp_compile_request* request, bp_compile_result* out);
 
   /* Releases a result of compile(). */

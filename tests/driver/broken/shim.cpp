@@ -82,6 +82,7 @@ const Defects& defects() {
     BP_DRIVER_GROUPS(BP_FAMILY)
 #undef BP_FAMILY
     add_dialect_defects(d);
+    add_ttir_defects(d);
     add_life_defects(d);
     add_kinds(d);
     d["none"] = [](Shim&) {};

@@ -137,6 +137,7 @@ void add_life_defects(Defects&);    // fork, life, and the ways to end a process
 BP_DRIVER_GROUPS(BP_FAMILY)
 #undef BP_FAMILY
 void add_dialect_defects(Defects&);  // dialect: the words of bp.compiler's prelude
+void add_ttir_defects(Defects&);     // ttir: the languages of bp.compiler
 void add_kinds(Defects&);            // no defects: what sound devices are like
 
 inline bool between_devices(int32_t dst_device, int32_t src_device) {

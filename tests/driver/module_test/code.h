@@ -129,7 +129,7 @@ void wrong_sources_have_a_log(Kernels& k) {
   CHECK(result.code && std::string(result.log).empty());
   OK(k.compiler.release(k.compiler.head.self, &result));
   const auto refused = [&](auto&& change) {
-    bp_compile_request bad{sizeof bad, k.target.target, warned.c_str(), "test", "", 0, 0};
+    bp_compile_request bad{sizeof bad, k.target.target, warned.c_str(), "test", "", 0, 0, nullptr, 0, 0};
     change(bad);
     bp_compile_result untouched{};
     untouched.struct_size = sizeof untouched;
@@ -137,9 +137,46 @@ void wrong_sources_have_a_log(Kernels& k) {
   };
   CHECK(refused([](auto& r) { r.flags = 8; }) && refused([](auto& r) { r.target = "pdp-11"; }) &&
         refused([](auto& r) { r.name = nullptr; }));
-  CHECK(refused([](auto& r) { r.struct_size = 8; }) && refused([](auto& r) { r.reserved = 1; }));
+  CHECK(refused([](auto& r) { r.struct_size = 8; }) && refused([](auto& r) { r.language = 9; }));
   const char* none = nullptr;
   CHECK(k.compiler.prelude(k.compiler.head.self, "pdp-11", &none) == BP_INVALID_ARGUMENT && !none && k.says("known: "));
+}
+
+// The structs of version 1 end earlier: nothing beyond is read or written.
+void a_caller_of_version_1_is_served(Kernels& k) {
+  const bp_ext* head = nullptr;
+  OK(k.d->query_ext(k.self, BP_COMPILER_ID, 1, &head));
+  CHECK(head->version == 1 && head->struct_size == sizeof(bp_compiler) && !wrong_head(*head, BP_COMPILER_ID, 1));
+  const bp_compiler first = normalised_group<bp_compiler>(*head);
+  const std::string source = k.unit(kStore);
+  bp_compile_request request{offsetof(bp_compile_request, triton), k.target.target, source.c_str(), "test", "", 0, 0, nullptr, 9, 9};
+  bp_compile_result result;
+  std::memset(&result, 0x55, sizeof result);
+  const bp_compile_result before = result;
+  result.struct_size = offsetof(bp_compile_result, kernel);
+  const auto beyond = [&] { return std::memcmp(&result.kernel, &before.kernel, sizeof result - offsetof(bp_compile_result, kernel)) == 0; };
+  OK(first.compile(first.head.self, &request, &result));
+  CHECK(result.code && result.bytes && beyond());
+  OK(first.release(first.head.self, &result));
+  CHECK(!result.code && beyond());
+}
+
+void a_language_is_refused_that_the_target_does_not_support(Kernels& k) {
+  auto result = sized<bp_compile_result>();
+  bp_compile_request request{sizeof request, k.target.target, "module {\n}\n", "test", "", 0, BP_LANGUAGE_TTIR, "3.7.1", 4, 2};
+  CHECK(k.target.languages == 1u << BP_LANGUAGE_DIALECT);
+  CHECK(k.compiler.compile(k.compiler.head.self, &request, &result) == BP_UNSUPPORTED && !result.log && k.says("does not support TTIR"));
+  request.language = 2;
+  CHECK(k.compiler.compile(k.compiler.head.self, &request, &result) == BP_INVALID_ARGUMENT && !result.log && k.says("unknown language"));
+  Kernels both("languages=dialect+ttir");
+  CHECK(both.target.languages == 3);
+  request.language = BP_LANGUAGE_TTIR;
+  request.triton = nullptr;
+  CHECK(both.compiler.compile(both.compiler.head.self, &request, &result) == BP_INVALID_ARGUMENT && both.says("TTIR needs triton"));
+  request.triton = "3.7.1";
+  Kernels without("languages=dialect+ttir,python=/no/such/python");
+  CHECK(without.compiler.compile(without.compiler.head.self, &request, &result) == BP_UNSUPPORTED && !result.log &&
+        without.says("/no/such/python"));
 }
 
 void every_flag_gives_code_that_runs(Kernels& k) {

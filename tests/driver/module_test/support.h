@@ -31,7 +31,7 @@ struct Kernels : Instance {
            "\n" + kernels;
   }
   int32_t compile(const std::string& source, bp_compile_result& out, uint32_t flags = 0, const char* options = "") {
-    const bp_compile_request request{sizeof request, target.target, source.c_str(), "test/unit", options, flags, 0};
+    const bp_compile_request request{sizeof request, target.target, source.c_str(), "test/unit", options, flags, 0, nullptr, 0, 0};
     out = {};
     out.struct_size = sizeof out;
     return compiler.compile(compiler.head.self, &request, &out);

@@ -27,6 +27,13 @@ void compilations_are_not_locked(Make make) {
   CHECK(most_compiling == 2);
 }
 
+void an_older_compiler_stays_one(Make make) {
+  compiler.head.version = 1;
+  const Groups i(make(""));
+  compiler.head.version = BP_COMPILER_VERSION;
+  CHECK(i.compiler.head.version == 1);
+}
+
 void calls_of_a_locked_driver_do_not_overlap(Make make) {
   Groups i(make("stream=async"));
   bp_module_code* module = i.loaded("add");

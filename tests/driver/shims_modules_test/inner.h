@@ -130,12 +130,12 @@ int32_t module_launch(void*, int32_t device, bp_stream* stream, const bp_launch*
       [](void* arg) { delete static_cast<Kernel*>(arg); });
 }
 
-const bp_compiler compiler = {{sizeof(bp_compiler), BP_COMPILER_ID, BP_COMPILER_VERSION, BP_COMPILER_SUBPROCESS, nullptr},
-                              compiler_id,
-                              compiler_target,
-                              compiler_prelude,
-                              compiler_compile,
-                              compiler_release};
+bp_compiler compiler = {{sizeof(bp_compiler), BP_COMPILER_ID, BP_COMPILER_VERSION, BP_COMPILER_SUBPROCESS, nullptr},
+                        compiler_id,
+                        compiler_target,
+                        compiler_prelude,
+                        compiler_compile,
+                        compiler_release};
 const bp_module module_group = {
     {sizeof(bp_module), BP_MODULE_ID, BP_MODULE_VERSION, 0, nullptr}, module_load, module_unload, module_function, module_launch};
 
@@ -150,7 +150,10 @@ const bp_driver* with_groups(uint32_t flags = 0, Group without = Group::single) 
     if (slot.group == without && without != Group::single) std::memset(reinterpret_cast<char*>(&table) + slot.offset, 0, sizeof(void*));
   }
   table.query_ext = [](void* self, const char* id, uint32_t version, const bp_ext** out) -> int32_t {
-    if (std::strcmp(id, BP_COMPILER_ID) == 0) return *out = &compiler.head, BP_OK;
+    if (std::strcmp(id, BP_COMPILER_ID) == 0) {
+      if (version != compiler.head.version) return BP_UNSUPPORTED;
+      return *out = &compiler.head, BP_OK;
+    }
     if (std::strcmp(id, BP_MODULE_ID) == 0) return *out = &module_group.head, BP_OK;
     return sim.query_ext(self, id, version, out);
   };

@@ -43,8 +43,8 @@ struct Groups : Instance {
     return module.launch(module.head.self, device, stream, &one);
   }
   int32_t compile(const char* source, bp_compile_result* out) {
-    const bp_compile_request request = {sizeof request, "names", source, source, "", 0, 0};
-    *out = {sizeof *out, nullptr, 0, nullptr, nullptr};
+    const bp_compile_request request = {sizeof request, "names", source, source, "", 0, 0, nullptr, 0, 0};
+    *out = sized<bp_compile_result>();
     return compiler.compile(compiler.head.self, &request, out);
   }
   uint64_t word(uint64_t address) {

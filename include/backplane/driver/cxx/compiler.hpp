@@ -5,7 +5,7 @@
 //       std::vector<bp_target_properties> targets() const;           // all that it can make
 //       bp_target_properties target(int32_t device) const;           // a device's; it throws for no device
 //       const char* prelude(const std::string& target) const;        // of one of these
-//       Compiled compile(const bp_compile_request& request) const;   // for one of these; it throws, unless it is the source that is wrong
+//       Compiled compile(const bp_compile_request& request) const;   // in a language of its target; throws, unless the source is wrong
 //     };
 //     AcmeCompiler compiler_;
 //     CompilerEntries<AcmeCompiler> compiler_entries_{compiler_};    // offer<bp_compiler>(compiler_entries_)
@@ -18,7 +18,8 @@
 #include <vector>
 
 #include "../compiler.h"
-#include "error.hpp"
+#include "entries.hpp"
+#include "table.hpp"
 
 namespace backplane::driver {
 
@@ -26,7 +27,13 @@ namespace backplane::driver {
 struct Compiled {
   std::string code;  // "": the source is wrong
   std::string log;
+  std::string kernel = {}, parameters = {};  // of TTIR, as the rest
+  uint32_t group_size = 0, local_bytes = 0;
 };
+
+inline bool supports(const bp_target_properties& target, uint32_t language) {
+  return language < 64 && ((target.languages ? target.languages : 1) >> language & 1) != 0;
+}
 
 /// The source with a line in front by which messages name the unit and its lines, for compilers that know #line; and the name there.
 inline std::string named_unit(const bp_compile_request& request) {
@@ -72,7 +79,7 @@ class CompilerEntries {
 
   void prelude(const char* target, const char** out) {
     need(out, "compiler.prelude: out");
-    check_target(target);
+    need_language(target_named(target), BP_LANGUAGE_DIALECT);
     *out = compiler_.prelude(target);
   }
 
@@ -80,16 +87,25 @@ class CompilerEntries {
     const auto hold = [](bool holds, const char* what) {
       if (!holds) throw Error(BP_INVALID_ARGUMENT, std::string("compiler.compile: ") + what);
     };
-    hold(request && request->struct_size >= sizeof *request, "the request, with its struct_size, is needed");
-    hold(out && out->struct_size >= sizeof *out, "out, with its struct_size, is needed");
-    hold(request->target && request->source && request->name && request->options, "target, source, name and options must not be NULL");
+    hold(request && request->struct_size >= offsetof(bp_compile_request, triton), "the request, with its struct_size, is needed");
+    hold(out && out->struct_size >= offsetof(bp_compile_result, kernel), "out, with its struct_size, is needed");
+    const auto given = whole_slots<bp_compile_request>(request, request->struct_size);
+    hold(given.target && given.source && given.name && given.options, "target, source, name and options must not be NULL");
     constexpr uint32_t known = BP_COMPILE_DEBUG | BP_COMPILE_FAST_MATH | BP_COMPILE_LIGHT;
-    hold((request->flags & ~known) == 0, "there is an unknown flag");
-    hold(request->reserved == 0, "reserved must be 0");
-    check_target(request->target);
-    auto made = std::make_unique<Compiled>(compiler_.compile(*request));
+    hold((given.flags & ~known) == 0, "there is an unknown flag");
+    hold(given.language <= BP_LANGUAGE_TTIR, "there is an unknown language");
+    const bool ttir = given.language == BP_LANGUAGE_TTIR;
+    hold(!ttir || (given.triton && given.num_warps && out->struct_size >= sizeof *out), "TTIR needs triton, num_warps and a whole result");
+    need_language(target_named(given.target), given.language);
+    auto made = std::make_unique<Compiled>(compiler_.compile(given));
     const bool right = !made->code.empty();
-    *out = {out->struct_size, right ? made->code.data() : nullptr, made->code.size(), made->log.c_str(), made.get()};
+    bp_compile_result full{0, right ? made->code.data() : nullptr, made->code.size(), made->log.c_str(), made.get(), nullptr, nullptr, 0,
+                           0};
+    if (ttir && right) {
+      full.kernel = made->kernel.c_str(), full.parameters = made->parameters.c_str();
+      full.group_size = made->group_size, full.local_bytes = made->local_bytes;
+    }
+    hand_out(out, full, "compiler.compile: out");
     const std::string& log = made.release()->log;  // the caller's, also of a source that is wrong
     if (!right) throw Error(BP_INVALID_ARGUMENT, "compiler.compile: " + first_error(log));
   }
@@ -97,14 +113,18 @@ class CompilerEntries {
   void release(bp_compile_result* result) {
     need(result && result->owner, "compiler.release: result and its owner");
     delete static_cast<Compiled*>(result->owner);
-    *result = {result->struct_size, nullptr, 0, nullptr, nullptr};
+    hand_out(result, {}, "compiler.release: result");
   }
 
  private:
-  void check_target(const char* name) {
+  static void need_language(const bp_target_properties& target, uint32_t language) {
+    if (supports(target, language)) return;
+    throw Error(BP_UNSUPPORTED, format("compiler: the target %s does not support %s", target.target, language ? "TTIR" : "the dialect"));
+  }
+  bp_target_properties target_named(const char* name) {
     std::string known;
     for (const bp_target_properties& target : compiler_.targets()) {
-      if (name && std::string(target.target) == name) return;
+      if (name && std::string(target.target) == name) return target;
       known += (known.empty() ? "" : ", ") + std::string(target.target);
     }
     throw Error(BP_INVALID_ARGUMENT, std::string("compiler: no target ") + (name ? name : "NULL") + "; known: " + known);

@@ -126,17 +126,18 @@ class Driver {
   int32_t fail(int32_t status, const std::string& text) const noexcept { return fail(status, text.c_str()); }
 
   /// Offers an optional group. `entries` has a method for each entry of the group, as the driver's class has for its own, and lives as long
-  /// as the driver, mostly as a member. flags: BP_<GROUP>_*. Gives the group's table.
+  /// as the driver, mostly as a member. flags: BP_<GROUP>_*. version: the newest; older ones have the same entries. Gives its table.
   ///
   ///     Acme(...) { offer<bp_peer>(peers_); }      // Peers peers_: with the methods can_access and enable
   template <class Group, class Entries>
-  Group& offer(Entries& entries, uint32_t flags = 0) {
+  Group& offer(Entries& entries, uint32_t flags = 0, uint32_t version = GroupTraits<Group>::version) {
     struct Offered {
       EntryTarget<Entries> target;
       Group table;
     };
+    if (version > 1) offer<Group>(entries, flags, version - 1);
     auto made = std::make_shared<Offered>(Offered{{&entries, target_.instance}, {}});
-    made->table.head = {sizeof(Group), GroupTraits<Group>::id, GroupTraits<Group>::version, flags, &made->target};
+    made->table.head = {sizeof(Group), GroupTraits<Group>::id, version, flags, &made->target};
     fill_table<Entries>(made->table);
     groups_.emplace_back(made, &made->table.head);
     return made->table;

@@ -115,18 +115,20 @@ const char* missing_slot(const bp_ext& head) {
   return nullptr;
 }
 
-/// Asks the driver for a group. Nothing if it has none, if one of the group's slots is missing, or if it answers with another one.
+/// Asks the driver for a group, in the newest version that it has: versions of a group have the same slots. Nothing if it has none, if one
+/// of the slots is missing, or if it answers with another one.
 template <class Group>
 std::optional<Group> find_group(const bp_driver& driver) {
   constexpr const char* id = GroupTraits<Group>::id;
-  constexpr uint32_t version = GroupTraits<Group>::version;
-  const bp_ext* ext = nullptr;
-  if (!driver.query_ext || driver.query_ext(driver.self, id, version, &ext) != BP_OK || !ext || wrong_head(*ext, id, version)) {
-    return std::nullopt;
+  for (uint32_t version = GroupTraits<Group>::version; driver.query_ext && version > 0; --version) {
+    const bp_ext* ext = nullptr;
+    if (driver.query_ext(driver.self, id, version, &ext) != BP_OK || !ext) continue;
+    if (wrong_head(*ext, id, version)) return std::nullopt;
+    Group group = normalised_group<Group>(*ext);
+    if (missing_slot<Group>(group.head)) return std::nullopt;
+    return group;
   }
-  Group group = normalised_group<Group>(*ext);
-  if (missing_slot<Group>(group.head)) return std::nullopt;
-  return group;
+  return std::nullopt;
 }
 
 }  // namespace backplane::driver
