@@ -143,7 +143,7 @@ $(DOCS_ENV)/.ready: requirements-docs.txt
 # A Triton beside the environment, which works as well without it.
 TRITON ?= 3.7.1
 test-triton: dev build/triton/$(TRITON)/.ready
-	@for options in items=1 items=64 items=8,order=down; do \
+	@for options in items=1 items=64 items=8,order=down languages=dialect+ttir; do \
 	  echo "==== $$options"; \
 	  TRITON_CACHE_DIR=build/triton/cache PYTHONPATH=build/triton/$(TRITON) MYDEVICE_OPTIONS=$$options python -m pytest tests/triton_kernels $(ARGS) || exit 1; \
 	done

@@ -45,6 +45,7 @@ PyObject* call(PyObject* self, PyObject* const* arguments, size_t flags, PyObjec
   const auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
   TORCH_CHECK_TYPE(names == nullptr && count == kernel.tensors() + kernel.numbers(), kernel.source().name, " takes ", kernel.tensors(),
                    " tensors and ", kernel.numbers(), " numbers, by position");
+  TORCH_CHECK_TYPE(!kernel.is_ttir(), kernel.source().name, " is a kernel of Triton, which Triton's launcher launches");
   launch(kernel, arguments);
   Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
@@ -72,10 +73,24 @@ PyObject* code_for(PyObject* self, PyObject* target) {
   END_HANDLE_TH_ERRORS
 }
 
+PyObject* ttir_facts(PyObject* self, PyObject*) {
+  HANDLE_TH_ERRORS
+  const GeneratedKernel& kernel = *reinterpret_cast<Object*>(self)->kernel;
+  TORCH_CHECK(kernel.is_ttir(), kernel.source().name, " is no kernel of TTIR");
+  const TtirFacts facts = [&] {
+    const py::gil_scoped_release no_gil;
+    return backplane::ttir_facts(current_device(), kernel.source());
+  }();
+  return py::make_tuple(facts.parameters, facts.local_bytes).release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
 PyTypeObject& type() {
-  static PyMethodDef methods[] = {{"prepare", prepare, METH_O, "Compile it and load it on the device of that index, unless that is done."},
-                                  {"code_for", code_for, METH_O, "(key, bytes): its code for the target of that name."},
-                                  {nullptr, nullptr, 0, nullptr}};
+  static PyMethodDef methods[] = {
+      {"prepare", prepare, METH_O, "Compile it and load it on the device of that index, unless that is done."},
+      {"code_for", code_for, METH_O, "(key, bytes): its code for the target of that name."},
+      {"ttir_facts", ttir_facts, METH_NOARGS, "(parameters, local_bytes), of TTIR: compiles, unless that is done."},
+      {nullptr, nullptr, 0, nullptr}};
   static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Object, call), READONLY, nullptr},
                                   {nullptr, 0, 0, 0, nullptr}};
   static PyTypeObject instance = [] {
@@ -90,6 +105,14 @@ PyTypeObject& type() {
     return type;
   }();
   return instance;
+}
+
+py::object object_of(std::unique_ptr<GeneratedKernel> kernel) {
+  auto* object = PyObject_New(Object, &type());
+  if (object == nullptr) throw py::error_already_set();
+  object->call = call;
+  object->kernel = kernel.release();
+  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(object));
 }
 
 }  // namespace
@@ -117,13 +140,13 @@ void add_generated_kernel(py::module_& module) {
                const std::vector<std::tuple<int64_t, int, int64_t>>& extents) {
               std::vector<generated::Extent> known;
               for (const auto& [value, argument, elements] : extents) known.push_back({value, argument, elements});
-              auto kernel = std::make_unique<GeneratedKernel>(name, definitions, text, files, per_item, tensors, numbers, written, reports,
-                                                              std::move(known));
-              auto* object = PyObject_New(Object, &type());
-              if (object == nullptr) throw py::error_already_set();
-              object->call = call;
-              object->kernel = kernel.release();
-              return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(object));
+              return object_of(std::make_unique<GeneratedKernel>(name, definitions, text, files, per_item, tensors, numbers, written,
+                                                                 reports, std::move(known)));
+            });
+  def_quick(module, "ttir_kernel",
+            [](const std::string& name, const std::string& text, const std::string& triton, uint32_t num_warps, uint32_t num_stages,
+               size_t pointers, size_t numbers) {
+              return object_of(std::make_unique<GeneratedKernel>(name, text, triton, num_warps, num_stages, pointers, numbers));
             });
 }
 

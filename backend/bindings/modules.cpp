@@ -1,5 +1,8 @@
 // bindings/modules.cpp: compiled kernels: the policy, their targets, and their statistics.
 #include "bindings/module.h"
+
+#include <backplane/driver/cxx/compiler.hpp>
+
 #include "dispatch/defaults.h"
 #include "modules/cache.h"
 #include "modules/unit.h"
@@ -23,6 +26,10 @@ py::dict properties_of(const Target& target) {
   result["max_grid"] = py::make_tuple(p.max_grid[0], p.max_grid[1], p.max_grid[2]);
   result["parameter_bytes"] = p.parameter_bytes;
   result["atomics"] = p.atomics;
+  py::list languages;
+  if (driver::supports(p, BP_LANGUAGE_DIALECT)) languages.append("dialect");
+  if (driver::supports(p, BP_LANGUAGE_TTIR)) languages.append("ttir");
+  result["languages"] = py::tuple(languages);
   return result;
 }
 
@@ -39,6 +46,7 @@ void bind_modules(py::module_& module) {
     set_kernel_policy(*policy);
   });
   def_blocking(module, "can_compile", [] { return can_compile(); });
+  def_blocking(module, "can_compile_ttir", [] { return can_compile(BP_LANGUAGE_TTIR); });
   def_quick(module, "target", [](int64_t device) { return properties_of(target_of(device_index(device))); });
   def_quick(module, "target_named", [](const std::string& name) { return properties_of(target_named(name)); });
   def_blocking(module, "targets", [] { return all_targets(); });
@@ -47,14 +55,16 @@ void bind_modules(py::module_& module) {
     for (const KernelSource& source : wanted_kernels()) {
       py::list files;
       for (const char* file : source.files) files.append(file);
-      sources.append(py::make_tuple(source.name, source.definitions, files, source.per_item, source.text));
+      sources.append(py::make_tuple(source.name, source.definitions, files, source.per_item, source.text, source.triton, source.num_warps,
+                                    source.num_stages));
     }
     return sources;
   });
   def_blocking(module, "precompile",
                [](const std::string& target, const std::string& name, const std::string& definitions, const std::vector<std::string>& files,
-                  uint32_t per_item, const std::string& text, const std::string& folder) {
-                 KernelSource source{name, definitions, {}, "", per_item, {}, text};
+                  uint32_t per_item, const std::string& text, const std::string& triton, uint32_t num_warps, uint32_t num_stages,
+                  const std::string& folder) {
+                 KernelSource source{name, definitions, {}, "", per_item, {}, text, triton, num_warps, num_stages};
                  for (const std::string& file : files) source.files.push_back(file.c_str());
                  return precompile(target, source, folder);
                });

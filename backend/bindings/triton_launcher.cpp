@@ -116,19 +116,24 @@ void launch(const Object& self, PyObject* const* arguments, size_t count) {
       numbers[values++] = bits_of(object, argument.kind);
     }
   }
+  std::array<int64_t, 3> grid;
   for (size_t axis = 0; axis < 3; ++axis) {
-    const int64_t programs = integer(arguments[kGrid + axis]);
-    TORCH_CHECK_VALUE(programs >= 0 && programs <= INT32_MAX, kernel.source().name, ": the grid has ", programs, " programs along axis ",
-                      axis, "; from 0 to ", INT32_MAX, " are possible");
-    if (programs == 0) return;
-    numbers[values++] = programs;
+    grid[axis] = integer(arguments[kGrid + axis]);
+    TORCH_CHECK_VALUE(grid[axis] >= 0 && grid[axis] <= INT32_MAX, kernel.source().name, ": the grid has ", grid[axis],
+                      " programs along axis ", axis, "; from 0 to ", INT32_MAX, " are possible");
+    if (grid[axis] == 0) return;
+    if (!kernel.is_ttir()) numbers[values++] = grid[axis];
   }
   TORCH_CHECK_VALUE(values == kernel.numbers() && std::max<size_t>(pointers, 1) == kernel.tensors(), kernel.source().name, " takes ",
                     kernel.tensors(), " pointers and ", kernel.numbers(), " numbers, not ", pointers, " and ", values);
   if (device < 0) device = current_device();
   if (C10_UNLIKELY(observer != nullptr)) observe(self, kernel, arguments, count);
   load_generated_kernel(kernel, device);
-  kernel.launch_at(device, addresses.data(), numbers.data());
+  if (kernel.is_ttir()) {
+    kernel.launch_grid_at(device, addresses.data(), numbers.data(), grid);
+  } else {
+    kernel.launch_at(device, addresses.data(), numbers.data());
+  }
 }
 
 void call_hook(PyObject* hook, PyObject* metadata) {

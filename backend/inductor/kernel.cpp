@@ -33,13 +33,27 @@ GeneratedKernel::GeneratedKernel(const std::string& name, std::string definition
                       " has no number ", extent.argument);
     TORCH_CHECK_VALUE(extent.elements >= -generated::kMostPerItem, name, " takes ", -extent.elements, " elements per item");
   }
-  TORCH_CHECK_VALUE(tensors + reports <= 64 && (tensors + reports + numbers + 1) * 8 <= KernelArguments::kMost, name, " takes ", tensors,
-                    " tensors and ", numbers, " numbers, more than a kernel can");
+  source_.signature.written = written | (reports ? uint64_t{1} << tensors : 0);
+  check_arguments();
+}
+
+GeneratedKernel::GeneratedKernel(const std::string& name, std::string ttir, std::string triton, uint32_t num_warps, uint32_t num_stages,
+                                 size_t pointers, size_t numbers)
+    : source_{name, "", {}, "ttir", 1, {}, std::move(ttir), std::move(triton), num_warps, num_stages},
+      tensors_(pointers),
+      numbers_(numbers),
+      reports_(false) {
+  source_.signature.written = pointers < 64 ? (uint64_t{1} << pointers) - 1 : ~uint64_t{0};
+  check_arguments();
+}
+
+void GeneratedKernel::check_arguments() {
+  TORCH_CHECK_VALUE(tensors_ + reports_ <= 64 && (tensors_ + reports_ + numbers_ + 1) * 8 <= KernelArguments::kMost, source_.name,
+                    " takes ", tensors_, " tensors and ", numbers_, " numbers, more than a kernel can");
   bp_signature& signature = source_.signature;
   signature.struct_size = sizeof signature;
-  signature.pointers = static_cast<uint32_t>(tensors + reports);
-  signature.value_bytes = static_cast<uint32_t>(8 * (numbers + 1));
-  signature.written = written | (reports ? uint64_t{1} << tensors : 0);
+  signature.pointers = static_cast<uint32_t>(tensors_ + reports_);
+  signature.value_bytes = static_cast<uint32_t>(8 * (numbers_ + 1));
 }
 
 const Function& GeneratedKernel::load(c10::DeviceIndex device) {
@@ -53,6 +67,30 @@ void GeneratedKernel::refuse(const at::Tensor& tensor, size_t i, c10::DeviceInde
                     device_name());
   TORCH_CHECK_VALUE(false, source_.name, ": argument ", i, " is on ", tensor.device(), ", others are on ", device_name(), ":",
                     static_cast<int>(others));
+}
+
+template <typename Launch>
+void GeneratedKernel::profiled(Launch launch) const {
+  at::RecordFunction record(at::RecordScope::FUNCTION);
+  if (C10_UNLIKELY(record.isActive())) record.before(source_.name);
+  launch();
+}
+
+void GeneratedKernel::launch_grid_at(c10::DeviceIndex device, const uint64_t* addresses, const int64_t* numbers,
+                                     const std::array<int64_t, 3>& grid) {
+  const Function& function = this->function(device);
+  const auto& most = target_of(device).properties.max_grid;
+  std::array<uint32_t, 3> groups;
+  for (size_t axis = 0; axis < groups.size(); ++axis) {
+    TORCH_CHECK_VALUE(grid[axis] > 0 && static_cast<uint64_t>(grid[axis]) <= std::min<uint64_t>(most[axis], UINT32_MAX), source_.name,
+                      ": the grid has ", grid[axis], " programs along axis ", axis, ", and the target at most ", most[axis]);
+    groups[axis] = static_cast<uint32_t>(grid[axis]);
+  }
+  KernelArguments block;
+  for (size_t i = 0; i < tensors_; ++i) block.add(addresses[i]);
+  for (size_t i = 0; i < numbers_; ++i) block.add(numbers[i]);
+  block.add(uint64_t{0});
+  profiled([&] { launch_grid(device, function, groups, block); });
 }
 
 void GeneratedKernel::finish(c10::DeviceIndex device, KernelArguments& block, const int64_t* numbers) {
@@ -74,9 +112,7 @@ void GeneratedKernel::finish(c10::DeviceIndex device, KernelArguments& block, co
   }
   groups += of_part;
   if (groups == 0) return;
-  at::RecordFunction profiled(at::RecordScope::FUNCTION);
-  if (C10_UNLIKELY(profiled.isActive())) profiled.before(source_.name);
-  launch_function(device, function, groups, block);
+  profiled([&] { launch_function(device, function, groups, block); });
   if (reports_) raise_visible_reports(device);
 }
 

@@ -22,6 +22,9 @@ class GeneratedKernel {
   GeneratedKernel(const std::string& name, std::string definitions, std::string text, const std::vector<std::string>& files,
                   uint32_t per_item, size_t tensors, size_t numbers, uint64_t written, bool reports,
                   std::vector<generated::Extent> extents);
+  // Of TTIR, by that release of Triton.
+  GeneratedKernel(const std::string& name, std::string ttir, std::string triton, uint32_t num_warps, uint32_t num_stages, size_t pointers,
+                  size_t numbers);
 
   const KernelSource& source() const { return source_; }
   size_t tensors() const { return tensors_; }
@@ -61,13 +64,20 @@ class GeneratedKernel {
     finish(device, block, numbers);
   }
 
+  // The same of TTIR, for a grid of programs.
+  void launch_grid_at(c10::DeviceIndex device, const uint64_t* addresses, const int64_t* numbers, const std::array<int64_t, 3>& grid);
+  bool is_ttir() const { return !source_.triton.empty(); }
+
  private:
   const Function& load(c10::DeviceIndex device);
   void check_device(const at::Tensor& tensor, size_t i, c10::DeviceIndex others) const {
     if (C10_UNLIKELY(tensor.device().type() != kDevice || (others >= 0 && others != tensor.device().index()))) refuse(tensor, i, others);
   }
   [[noreturn]] void refuse(const at::Tensor& tensor, size_t i, c10::DeviceIndex others) const;
+  void check_arguments();  // their number; sets the signature
   void finish(c10::DeviceIndex device, KernelArguments& block, const int64_t* numbers);
+  template <typename Launch>
+  void profiled(Launch launch) const;
 
   KernelSource source_;
   const size_t tensors_, numbers_;

@@ -318,11 +318,11 @@ CacheLock::~CacheLock() {
   if (file_ >= 0) ::close(file_);
 }
 
-std::string keep_failed_source(const std::string& key, std::string_view source) {
+std::string keep_failed_source(const std::string& key, std::string_view source, const char* extension) {
   if (cache_folder().path.empty()) return "";
   const std::string folder = cache_folder().path + "/failed";
   ::mkdir(folder.c_str(), 0700);
-  const std::string path = folder + "/" + key + ".c";
+  const std::string path = folder + "/" + key + extension;
   return cache_impl::place(path, source, "") ? path : "";
 }
 

@@ -54,6 +54,6 @@ class CacheLock {
 };
 
 // Keeps the source of a unit that the compiler refused; returns its path, or "" if it could not be kept.
-std::string keep_failed_source(const std::string& key, std::string_view source);
+std::string keep_failed_source(const std::string& key, std::string_view source, const char* extension);
 
 }  // namespace backplane

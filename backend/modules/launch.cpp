@@ -38,11 +38,15 @@ uint64_t portable_calls() {
 
 void launch_function(c10::DeviceIndex device, const Function& function, uint64_t groups, const KernelArguments& arguments) {
   constexpr uint64_t kMostGroups = 65535;  // of any target
+  const auto most = static_cast<uint32_t>(std::min(std::max<uint64_t>(groups, 1), kMostGroups));
+  launch_grid(device, function, {most, 1, 1}, arguments);
+}
+
+void launch_grid(c10::DeviceIndex device, const Function& function, const std::array<uint32_t, 3>& grid, const KernelArguments& arguments) {
   bp_launch launch{};
   launch.struct_size = sizeof launch;
   launch.function = function.handle;
-  launch.grid[0] = static_cast<uint32_t>(std::min(std::max<uint64_t>(groups, 1), kMostGroups));
-  launch.grid[1] = launch.grid[2] = 1;
+  std::copy(grid.begin(), grid.end(), launch.grid);
   launch.group[0] = function.group;
   launch.group[1] = launch.group[2] = 1;
   launch.args = arguments.data();

@@ -3,6 +3,7 @@
 
 #include <backplane/kernel.h>
 
+#include <array>
 #include <cstring>
 
 #include "modules/unit.h"
@@ -37,5 +38,7 @@ uint64_t portable_calls();
 
 // Queues the function on the device's current stream with that many groups, up to the target's limit: the kernel loops over the rest.
 void launch_function(c10::DeviceIndex device, const Function& function, uint64_t groups, const KernelArguments& arguments);
+// As many groups as the grid says, none 0, within the target's max_grid.
+void launch_grid(c10::DeviceIndex device, const Function& function, const std::array<uint32_t, 3>& grid, const KernelArguments& arguments);
 
 }  // namespace backplane

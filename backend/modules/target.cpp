@@ -2,6 +2,7 @@
 #include "modules/target.h"
 
 #include <c10/util/StringUtil.h>
+#include <backplane/driver/cxx/compiler.hpp>
 
 #include <array>
 #include <atomic>
@@ -16,8 +17,8 @@ namespace backplane {
 namespace target_impl {
 namespace {
 
-enum class Known : uint8_t { unasked, no, yes };
-std::atomic<Known> known{Known::unasked};
+constexpr uint32_t kUnasked = 1u << 31;
+std::atomic<uint32_t> known{kUnasked};  // bit 1 << language
 
 std::string compiler_id(const bp_compiler& compiler) {
   std::array<char, 1024> text{};
@@ -41,10 +42,23 @@ void check(const bp_target_properties& target) {
   for (const uint64_t groups : target.max_grid) want(groups >= 65535, "max_grid is less than 65535");
 }
 
+// Of the first device; any language if that fails: the error is raised where the target is needed.
+uint32_t languages_of(const bp_compiler& compiler) {
+  bp_target_properties properties{};
+  properties.struct_size = sizeof properties;
+  if (compiler.target(compiler.head.self, 0, &properties) != BP_OK) return 1u << BP_LANGUAGE_DIALECT;
+  uint32_t found = 0;
+  for (const uint32_t language : {BP_LANGUAGE_DIALECT, BP_LANGUAGE_TTIR}) {
+    if (driver::supports(properties, language)) found |= 1u << language;
+  }
+  return found;
+}
+
 Target complete(const bp_compiler& compiler, bp_target_properties properties) {
   properties.target[sizeof properties.target - 1] = '\0';
   check(properties);
-  const char* prelude = nullptr;
+  const char* prelude = "";
+  if (!driver::supports(properties, BP_LANGUAGE_DIALECT)) return {properties, compiler_id(compiler), prelude};
   const int32_t status = compiler.prelude(compiler.head.self, properties.target, &prelude);
   if (status != BP_OK) throw_status(status, "bp.compiler.prelude", -1, last_error_text());
   return {properties, compiler_id(compiler), prelude};
@@ -72,15 +86,15 @@ void each_target(const Function& function) {
 }  // namespace
 }  // namespace target_impl
 
-bool can_compile() {
+bool can_compile(uint32_t language) {
   using namespace target_impl;
-  Known now = known.load(std::memory_order_relaxed);
-  if (C10_UNLIKELY(now == Known::unasked)) {
+  uint32_t now = known.load(std::memory_order_relaxed);
+  if (C10_UNLIKELY(now == kUnasked)) {
     const Driver& driver = open_driver();
-    now = driver.compiler != nullptr && driver.module != nullptr ? Known::yes : Known::no;
+    now = driver.compiler != nullptr && driver.module != nullptr ? languages_of(*driver.compiler) : 0;
     known.store(now, std::memory_order_relaxed);
   }
-  return now == Known::yes;
+  return (now >> language & 1) != 0;
 }
 
 const Target& target_of(c10::DeviceIndex device) {
@@ -88,7 +102,8 @@ const Target& target_of(c10::DeviceIndex device) {
   static std::array<std::atomic<const Target*>, kMaxDevices> targets{};  // never freed
   const auto index = static_cast<size_t>(device < 0 ? current_device() : device);
   if (const Target* known = targets.at(index).load(std::memory_order_acquire)) return *known;
-  TORCH_CHECK(can_compile(), "The driver of ", device_name(), " compiles no kernels: it has no bp.compiler, or no bp.module");
+  TORCH_CHECK(can_compile() || can_compile(BP_LANGUAGE_TTIR), "The driver of ", device_name(),
+              " compiles no kernels: it has no bp.compiler, or no bp.module");
   const std::lock_guard<std::mutex> lock(mutex);
   if (targets.at(index) == nullptr) targets.at(index) = new Target(target_impl::ask(static_cast<c10::DeviceIndex>(index)));
   return *targets.at(index);

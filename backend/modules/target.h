@@ -4,6 +4,7 @@
 #include <backplane/driver/compiler.h>
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,15 +13,15 @@ namespace backplane {
 struct Target {
   bp_target_properties properties{};
   std::string compiler;  // id() of bp.compiler: compiler, version and prelude
-  std::string prelude;
+  std::string prelude;   // "" without the dialect
 
   // With a group size of 1, a loop over lanes is a vector loop of one item, which is a core.
   bool is_host() const { return properties.group_size == 1; }
 };
 
-// Whether the driver compiles kernels and runs them: it has bp.compiler and bp.module, and a device. Checked at each call of a portable
-// kernel: an atomic load once it is known. Opens the driver.
-bool can_compile();
+// Whether the driver compiles kernels of that language and runs them: it has bp.compiler and bp.module, and a device whose target supports
+// it. Checked at each call of a portable kernel: an atomic load once it is known. Opens the driver.
+bool can_compile(uint32_t language = BP_LANGUAGE_DIALECT);
 
 // The target of a device, queried once and valid until the process ends. Throws the driver's error.
 const Target& target_of(c10::DeviceIndex device);

@@ -36,6 +36,7 @@ Counters counters;
 std::string options() { return env("COMPILER_OPTIONS").value_or(""); }
 
 std::string text_of(const Target& target, const KernelSource& source) {
+  if (!source.triton.empty()) return source.text;
   const bp_target_properties& p = target.properties;
   std::string text = source.definitions;
   const auto define = [&](const char* name, uint64_t value) { text += c10::str("#define ", name, " ", value, "\n"); };
@@ -54,9 +55,11 @@ std::string text_of(const Target& target, const KernelSource& source) {
   return text;
 }
 
-std::string key_of(const Target& target, const std::string& text) {
+std::string key_of(const Target& target, const KernelSource& source, const std::string& text) {
   const std::string user_options = options();
-  return cache_key({target.compiler, target.properties.target, user_options, text});
+  if (source.triton.empty()) return cache_key({target.compiler, target.properties.target, user_options, text});
+  const std::string hints = c10::str("ttir ", source.triton, " ", source.num_warps, " ", source.num_stages);
+  return cache_key({target.compiler, target.properties.target, user_options, hints, text});
 }
 
 std::string first_lines(const std::string& log) {
@@ -71,21 +74,28 @@ struct Compiled {
   std::string reason;  // if there is no code
 };
 
-Compiled run_compiler(const bp_compiler& compiler, const std::string& target, const std::string& name, const std::string& text) {
-  const CompilingLine line(name);
+Compiled run_compiler(const bp_compiler& compiler, const std::string& target, const KernelSource& source, const std::string& text) {
+  const CompilingLine line(source.name);
   const std::string user_options = options();
   bp_compile_request request{};
   request.struct_size = sizeof request;
   request.target = target.c_str();
   request.source = text.c_str();
-  request.name = name.c_str();
+  request.name = source.name.c_str();
   request.options = user_options.c_str();
+  const bool ttir = !source.triton.empty();
+  if (ttir) {
+    request.language = BP_LANGUAGE_TTIR;
+    request.triton = source.triton.c_str();
+    request.num_warps = source.num_warps;
+    request.num_stages = source.num_stages;
+  }
   bp_compile_result result{};
   result.struct_size = sizeof result;
   Compiled made{compiler.compile(compiler.head.self, &request, &result), {}, ""};
   if (made.status == BP_OK) {
     const auto* bytes = static_cast<const char*>(result.code);
-    made.code.assign(bytes, bytes + result.bytes);
+    made.code = ttir ? with_ttir_facts(result) : Code(bytes, bytes + result.bytes);
   } else if (made.status == BP_INVALID_ARGUMENT && result.log != nullptr) {
     made.reason = first_lines(result.log);
   } else if (made.status == BP_UNSUPPORTED) {
@@ -113,7 +123,7 @@ Text text_for(const std::string& target_name, const KernelSource& source) {
   compiler_without_device();  // raises its own error before that of an unknown target
   const Target target = target_named(target_name);
   std::string text = text_of(target, source);
-  std::string key = key_of(target, text);
+  std::string key = key_of(target, source, text);
   return {std::move(text), std::move(key)};
 }
 
@@ -147,10 +157,19 @@ class Unit {
     const auto known = loaded.functions.find(source.kernel);
     if (known != loaded.functions.end()) return &known->second;
     if (loaded.module == nullptr) loaded.module = load(device);
+    const bool ttir = !source_.triton.empty();
+    const TtirFacts facts = ttir ? ttir_facts_of(code_) : TtirFacts{source.kernel, "", target.properties.group_size};
     bp_function* handle = nullptr;
-    call<&bp_module::function>(device, loaded.module, source.kernel, &source.signature, &handle,
+    call<&bp_module::function>(device, loaded.module, facts.kernel.c_str(), &source.signature, &handle,
                                static_cast<bp_function_properties*>(nullptr));
-    return &loaded.functions.emplace(source.kernel, Function{handle, target.properties.group_size, name_.c_str()}).first->second;
+    return &loaded.functions.emplace(source.kernel, Function{handle, facts.group_size, name_.c_str()}).first->second;
+  }
+
+  // Of TTIR that is settled.
+  TtirFacts facts() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    TORCH_CHECK(failure_.empty(), failure_);
+    return ttir_facts_of(code_);
   }
 
  private:
@@ -172,7 +191,7 @@ class Unit {
 
   void compile() {
     is_cached_ = false;
-    Compiled compiled = run_compiler(*open_driver().compiler, target_, name_, text_);
+    Compiled compiled = run_compiler(*open_driver().compiler, target_, source_, text_);
     if (compiled.status == BP_OK) {
       code_ = std::move(compiled.code);
       ++counters.compiled;
@@ -185,7 +204,7 @@ class Unit {
 
   void fail(const std::string& reason) {
     ++counters.failed;
-    const std::string kept = keep_failed_source(key_, text_);
+    const std::string kept = keep_failed_source(key_, text_, source_.triton.empty() ? ".c" : ".ttir");
     failure_ = c10::str("The kernel ", name_, " of ", device_name(), " could not be compiled for ", target_, ":\n", reason,
                         kept.empty() ? "" : "\nIts source is kept in " + kept);
     if (kernel_policy() != KernelPolicy::strict && source_.text.empty()) {
@@ -197,13 +216,17 @@ class Unit {
 
   bp_module_code* load(c10::DeviceIndex device) {
     bp_module_code* module = nullptr;
-    int32_t status = try_call<&bp_module::load>(device, code_.data(), static_cast<uint64_t>(code_.size()), &module);
+    const auto load_code = [&] {
+      const size_t facts = source_.triton.empty() ? 0 : ttir_facts_of(code_).size;
+      return try_call<&bp_module::load>(device, code_.data() + facts, static_cast<uint64_t>(code_.size() - facts), &module);
+    };
+    int32_t status = load_code();
     if (status == BP_INVALID_ARGUMENT && is_cached_) {  // the cached code is not valid for this driver
       forget_cached(key_);
       compile();
       TORCH_CHECK(failure_.empty(), failure_);
       write_cache(key_, code_);
-      status = try_call<&bp_module::load>(device, code_.data(), static_cast<uint64_t>(code_.size()), &module);
+      status = load_code();
     }
     if (status != BP_OK) throw_status(status, "bp.module.load", device, last_error_text());
     return module;
@@ -235,7 +258,7 @@ Units& units() {
 
 Unit& unit_of(const Target& target, const KernelSource& source) {
   std::string text = text_of(target, source);
-  std::string key = key_of(target, text);
+  std::string key = key_of(target, source, text);
   const std::lock_guard<std::mutex> lock(units().mutex);
   auto& unit = units().by_key[key];
   if (!unit) unit = std::make_unique<Unit>(source, target.properties.target, key, std::move(text));
@@ -351,6 +374,12 @@ const Function& require_function(c10::DeviceIndex device, const KernelSource& so
   return *function;
 }
 
+TtirFacts ttir_facts(c10::DeviceIndex device, const KernelSource& source) {
+  unit_impl::Unit& unit = unit_impl::unit_of(target_of(device), source);
+  unit.settle();
+  return unit.facts();
+}
+
 void finish_compiling() { unit_impl::Background::instance().wait(); }
 
 KernelCounts kernel_counts() {
@@ -369,7 +398,7 @@ std::vector<KernelSource> wanted_kernels() {
 std::string precompile(const std::string& target, const KernelSource& source, const std::string& folder) {
   using namespace unit_impl;
   const Text text = text_for(target, source);
-  const Compiled made = run_compiler(compiler_without_device(), target, source.name, text.text);
+  const Compiled made = run_compiler(compiler_without_device(), target, source, text.text);
   if (made.status != BP_OK) return made.reason;
   write_bundle(folder, text.key, made.code);
   return "";
@@ -379,7 +408,7 @@ std::pair<std::string, Code> code_for(const std::string& target, const KernelSou
   using namespace unit_impl;
   const Text text = text_for(target, source);
   if (std::optional<Code> known = read_cache(text.key)) return {text.key, std::move(*known)};
-  Compiled made = run_compiler(compiler_without_device(), target, source.name, text.text);
+  Compiled made = run_compiler(compiler_without_device(), target, source, text.text);
   TORCH_CHECK(made.status == BP_OK, "The kernel ", source.name, " could not be compiled for ", target, ":\n", made.reason);
   write_cache(text.key, made.code);
   return {text.key, std::move(made.code)};

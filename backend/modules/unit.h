@@ -20,6 +20,7 @@
 
 #include "modules/cache.h"
 #include "modules/target.h"
+#include "modules/ttir.h"
 
 namespace backplane {
 
@@ -40,6 +41,9 @@ struct KernelSource {
   uint32_t per_item;               // BP_PER_ITEM
   bp_signature signature;
   std::string text = {};  // after the files: a kernel outside the library, for which there is no other implementation
+  // The text is all there is, of TTIR, by this release of Triton; "": of the dialect.
+  std::string triton = {};
+  uint32_t num_warps = 0, num_stages = 0;
 };
 
 // A kernel on one device; lives as long as the process.
@@ -55,6 +59,9 @@ const Function* find_function(c10::DeviceIndex device, const KernelSource& sourc
 
 // As above for callers without another implementation, whatever the policy: throws why there is none.
 const Function& require_function(c10::DeviceIndex device, const KernelSource& source);
+
+// What the driver says of a kernel of TTIR, compiled for a device's target or read from the cache. Throws why there is none.
+TtirFacts ttir_facts(c10::DeviceIndex device, const KernelSource& source);
 
 // Waits until everything that was queued for the background is compiled.
 void finish_compiling();

@@ -136,14 +136,26 @@ class Kernels:
 class Modules:
     def policy(self, /) -> Literal["wait", "background", "off", "strict"]: ...
     def set_policy(self, policy: str, /) -> None: ...
-    def can_compile(self, /) -> bool: ...
+    def can_compile(self, /) -> bool: ...  # the dialect
+    def can_compile_ttir(self, /) -> bool: ...
     def target(self, device: int, /) -> dict[str, Any]: ...  # of torch_backplane.compiler.Target
     def target_named(self, name: str, /) -> dict[str, Any]: ...
     def targets(self, /) -> list[str]: ...
-    # name, definitions, files, elements of an item, text behind the files
-    def wanted(self, /) -> list[tuple[str, str, list[str], int, str]]: ...
+    # name, definitions, files, elements of an item, text behind the files; of TTIR Triton's release, warps and stages
+    def wanted(self, /) -> list[tuple[str, str, list[str], int, str, str, int, int]]: ...
     def precompile(
-        self, target: str, name: str, definitions: str, files: list[str], per_item: int, text: str, folder: str, /
+        self,
+        target: str,
+        name: str,
+        definitions: str,
+        files: list[str],
+        per_item: int,
+        text: str,
+        triton: str,
+        num_warps: int,
+        num_stages: int,
+        folder: str,
+        /,
     ) -> str: ...  # "", or why the compiler failed
     # A kernel of torch_backplane.inductor.runtime, to call, with prepare(device).
     def generated_kernel(
@@ -159,6 +171,10 @@ class Modules:
         reports: bool,
         extents: list[tuple[int, int, int]],
         /,
+    ) -> Any: ...
+    # The same of TTIR, for Triton's launcher alone; with ttir_facts(), its parameters and local bytes.
+    def ttir_kernel(
+        self, name: str, text: str, triton: str, num_warps: int, num_stages: int, pointers: int, values: int, /
     ) -> Any: ...
     # Triton's launcher: of each argument of the kernel its path in nested tuples, and p, i, f or d; and what an
     # observer is called with.

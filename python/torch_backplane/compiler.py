@@ -17,6 +17,7 @@ from typing import Any, Literal
 from torch_backplane import _backend
 
 Policy = Literal["wait", "background", "off", "strict"]
+Language = Literal["dialect", "ttir"]
 
 
 def policy() -> Policy:
@@ -45,9 +46,9 @@ def using(chosen: Policy) -> Iterator[None]:
         set_policy(before)
 
 
-def is_available() -> bool:
-    """Whether the driver compiles and runs kernels. Opens the driver."""
-    return _backend.C.modules.can_compile()
+def is_available(language: Language = "dialect") -> bool:
+    """Whether the driver compiles and runs kernels of the SDK's dialect, or Triton's of TTIR. Opens the driver."""
+    return _backend.C.modules.can_compile() if language == "dialect" else _backend.C.modules.can_compile_ttir()
 
 
 @cache
@@ -58,6 +59,8 @@ def why_none() -> str:
     machine; it comes from the package, from the cache and into records as any other.
     """
     if not is_available():
+        if is_available("ttir"):
+            return "its driver compiles Triton's kernels alone (TTIR), not the SDK's dialect (docs/triton.md)"
         return "its driver compiles no kernels here (bp.compiler and bp.module; see torch_backplane.compiler)"
     text = """typedef struct { i64 site_; } Generated;
 BP_KERNEL(generated, 1, Generated, BP_GLOBAL f32* BP_RESTRICT out) { out[0] = 0.0f; }
@@ -87,6 +90,7 @@ class Target:
     max_grid: tuple[int, int, int]
     parameter_bytes: int
     atomics: int
+    languages: tuple[Language, ...]
 
 
 def target(device: int = -1) -> Target:
@@ -140,6 +144,19 @@ def why_no_cache() -> str:
     return _backend.C.modules.cache_folder()[1]
 
 
+_RECORDED = {
+    "name": "",
+    "definitions": "",
+    "files": [],
+    "per_item": 1,
+    "text": "",
+    "triton": "",
+    "num_warps": 0,
+    "num_stages": 0,
+}
+"""Of a kernel in a record, with what it is in records without it."""
+
+
 def save_record(path: Path | str) -> None:
     """Write which kernels this process asked for, as JSON, for :func:`precompile`.
 
@@ -151,7 +168,7 @@ def save_record(path: Path | str) -> None:
     if is_available():
         host = target().group_size == 1
         for facts in _backend.C.modules.wanted():
-            kernel = dict(zip(("name", "definitions", "files", "per_item", "text"), facts, strict=True), host=host)
+            kernel = dict(zip(_RECORDED, facts, strict=True), host=host)
             kernels.add(json.dumps(kernel))
     rows = ",\n".join(sorted(kernels))
     path.write_text(f'{{"device": {json.dumps(_backend.device)}, "kernels": [\n{rows}\n]}}\n', encoding="utf-8")
@@ -184,8 +201,8 @@ def precompile(record: Path | str, targets: Sequence[str], out: Path | str) -> I
                 f"{record}: {strange[0]} was recorded on another kind of device than {name}; record on one of its kind"
             )
         for kernel in kernels:
-            rest = (kernel["definitions"], kernel["files"], kernel["per_item"], kernel["text"])
-            yield name, kernel["name"], _backend.C.modules.precompile(name, kernel["name"], *rest, str(out))
+            arguments = [name, *(kernel.get(fact, default) for fact, default in _RECORDED.items()), str(out)]
+            yield name, kernel["name"], _backend.C.modules.precompile(*arguments)
 
 
 def _read_record(path: Path) -> list[dict[str, Any]]:

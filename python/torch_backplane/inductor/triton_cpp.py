@@ -119,7 +119,13 @@ class TritonCalls:
 
         from torch_backplane.triton.launch import facts_of
 
-        if json.loads(chosen.binary)["messages"]:
+        facts = json.loads(chosen.binary)
+        if "ttir" in facts:
+            raise NotImplementedError(
+                f"{name}: C++ only launches kernels of the dialect, and the driver compiled this one from TTIR; compile "
+                "the program without config.cpp_wrapper, and not to a package"
+            )
+        if facts["messages"]:
             raise NotImplementedError(
                 f"{name}: C++ cannot read what a Triton kernel prints or asserts. Remove its tl.device_print; "
                 "torch._inductor.config.assert_indirect_indexing = False compiles it without its tl.device_assert"

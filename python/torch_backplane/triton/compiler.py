@@ -1,29 +1,27 @@
-"""Triton's interface of a compiler (``triton.backends.compiler.BaseBackend``): TTIR, then text of the dialect."""
+"""Triton's interface of a compiler (``triton.backends.compiler.BaseBackend``): TTIR, then what the driver compiles."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-from functools import cache
-from pathlib import Path
+import re
 from types import ModuleType
 from typing import Any
 
+import triton
 from triton.backends.compiler import BaseBackend, GPUTarget
 
 from torch_backplane import __version__, _backend, compiler
-from torch_backplane.triton import options, releases
+from torch_backplane.triton import launch, options, releases
+from torch_backplane.triton.accesses import accesses
+from torch_backplane.triton.lowering import lower
+from torch_backplane.triton.reader import TextError, read
+from torch_backplane.triton.translate import sources
 
 EXTENSION = "bpc"
 """Of the last stage, in Triton's cache and in ``kernel.asm``: the text, its arguments and what it needs, as JSON."""
-
-
-@cache
-def _sources() -> str:
-    """Of the lowering, so that a change of it compiles kernels again."""
-    files = sorted(Path(__file__).parent.rglob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+_PUBLIC = re.compile(r'tt\.func public @("[^"]*"|[^(]+)\(')
+_MESSAGE = re.compile(r"\btt\.(print|assert)\b")
 
 
 class DialectBackend(BaseBackend):
@@ -43,7 +41,7 @@ class DialectBackend(BaseBackend):
 
     def hash(self) -> str:
         """Of all but the kernel that decides the last stage."""
-        return f"{__version__}-{_sources()}-{self.target}"
+        return f"{__version__}-{sources()}-{self.target}-{'+'.join(compiler.target().languages)}"
 
     def parse_options(self, opts: dict[str, Any]) -> Any:
         """The options of a launch."""
@@ -89,8 +87,6 @@ class DialectBackend(BaseBackend):
 
     @staticmethod
     def _make_dialect(module: Any, metadata: dict[str, Any], items: int) -> bytes:
-        from torch_backplane.triton.lowering import lower
-
         kernel = lower(str(module), items, compiler.target().subgroup_size)
         metadata["name"] = kernel.name
         metadata["shared"] = kernel.local_bytes
@@ -98,12 +94,35 @@ class DialectBackend(BaseBackend):
         metadata["accesses"] = kernel.accesses
         return json.dumps(dataclasses.asdict(kernel)).encode()
 
+    @staticmethod
+    def _compile_ttir(text: str, metadata: dict[str, Any], opts: Any) -> bytes:
+        name = _PUBLIC.search(text)
+        assert name is not None
+        metadata["name"], metadata["messages"] = name.group(1).strip('"'), 0
+        facts = {"ttir": text, "triton": triton.__version__, "num_warps": opts.num_warps, "num_stages": opts.num_stages}
+        facts["parameters"], metadata["shared"] = launch.compile_ttir(metadata["name"], facts)
+        try:
+            metadata["accesses"] = accesses(read(text))
+        except TextError:  # the driver's compiler may know more of the language
+            metadata["accesses"] = "b" * facts["parameters"].count("p")
+        return json.dumps(facts).encode()
+
+    def _make_last(self, module: Any, metadata: dict[str, Any], opts: Any) -> bytes:
+        """A target that takes TTIR compiles it, except kernels with messages, if it takes the dialect too.
+
+        The launch reads the messages of a kernel of the dialect.
+        """
+        text, languages = str(module), compiler.target().languages
+        if "ttir" not in languages or ("dialect" in languages and _MESSAGE.search(text)):
+            return self._make_dialect(module, metadata, opts.items)
+        return self._compile_ttir(text, metadata, opts)
+
     def add_stages(self, stages: dict[str, Any], opts: Any, language: Any = None) -> None:
-        """TTIR, then the dialect."""
+        """TTIR, then what the driver compiles."""
         if language is not None and language.name == "GLUON":
             raise NotImplementedError(
                 f"Gluon kernels name the layouts of NVIDIA's and AMD's chips, which {_backend.device} does not have; "
                 "write the kernel with triton.language"
             )
         stages["ttir"] = lambda module, metadata: self._make_ttir(module, metadata)
-        stages[EXTENSION] = lambda module, metadata: self._make_dialect(module, metadata, opts.items)
+        stages[EXTENSION] = lambda module, metadata: self._make_last(module, metadata, opts)

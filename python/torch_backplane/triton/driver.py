@@ -62,7 +62,7 @@ class _Named(type(DriverBase)):  # type: ignore[misc]
 
 
 class DialectDriver(DriverBase, metaclass=_Named):
-    """The driver of the one backend of the process. It is active where the device compiles kernels."""
+    """The driver of the one backend of the process. It is active where the device compiles kernels, or TTIR."""
 
     def __init__(self) -> None:
         releases.check()
@@ -77,7 +77,9 @@ class DialectDriver(DriverBase, metaclass=_Named):
     @staticmethod
     def is_active() -> bool:
         """Whether the process has a device that compiles kernels."""
-        return _backend.loaded() and bool(_module().is_available()) and compiler.is_available()
+        if not (_backend.loaded() and _module().is_available()):
+            return False
+        return compiler.is_available() or compiler.is_available("ttir")
 
     def get_current_device(self) -> int:
         """Its index."""

@@ -1,4 +1,4 @@
-"""Launches of compiled Triton kernels: which of Triton's arguments become pointers and numbers of the dialect's kernel.
+"""Launches of compiled Triton kernels: which of Triton's arguments become pointers and numbers of the driver's kernel.
 
 A launch is made by ``backend/bindings/triton_launcher.cpp``, with a plan of the arguments that is written here.
 """
@@ -28,6 +28,19 @@ class Loaded:
     messages: list[Message]
 
 
+def compile_ttir(name: str, facts: dict[str, Any]) -> tuple[str, int]:
+    """Compile a module of TTIR for the current device: the letters of its arguments, and its local bytes."""
+    return _ttir_kernel(name, facts, "").ttir_facts()
+
+
+def _ttir_kernel(name: str, facts: dict[str, Any], parameters: str) -> Any:
+    pointers = parameters.count("p")
+    hints = facts["num_warps"], facts["num_stages"]
+    return _backend.C.modules.ttir_kernel(
+        name, facts["ttir"], facts["triton"], *hints, max(1, pointers), len(parameters) - pointers
+    )
+
+
 def facts_of(binary: bytes) -> dict[str, Any]:
     """The text of a compiled kernel, with the arguments of ``kernel_object`` (``torch_backplane.inductor.runtime``)."""
     facts = json.loads(binary)
@@ -45,7 +58,10 @@ def facts_of(binary: bytes) -> dict[str, Any]:
 
 def load(name: str, binary: bytes) -> Loaded:
     """The kernel of a compiled text, not on a device yet."""
-    kernel, messages = kernel_object(name, **facts_of(binary)), json.loads(binary)["messages"]
+    facts = json.loads(binary)
+    if "ttir" in facts:
+        return Loaded(_ttir_kernel(name, facts, facts["parameters"]), [])
+    kernel, messages = kernel_object(name, **facts_of(binary)), facts["messages"]
     if not messages:
         return Loaded(kernel, [])
     from torch_backplane.triton.lowering.messages import Message
