@@ -165,7 +165,7 @@ def save_record(path: Path | str) -> None:
     """
     path = Path(path)
     kernels = {json.dumps(kernel) for kernel in _read_record(path)} if path.exists() else set()
-    if is_available():
+    if is_available() or is_available("ttir"):
         host = target().group_size == 1
         for facts in _backend.C.modules.wanted():
             kernel = dict(zip(_RECORDED, facts, strict=True), host=host)

@@ -1,6 +1,6 @@
-"""A plugin of pytest: kernels exchange values by shuffles of a subgroup of eight items, which the simulated device lacks.
+"""A plugin of pytest: kernels exchange values by shuffles of subgroups of eight items.
 
-A shuffle is written in the dialect's other words, an array and barriers.
+The simulated device has none: a shuffle is written in the dialect's other words, an array and barriers.
 """
 
 import dataclasses

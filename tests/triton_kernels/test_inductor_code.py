@@ -209,9 +209,17 @@ def test_F23_the_environment_chooses_too(monkeypatch):
         triton_code.language()
 
 
-def test_what_is_written_for_the_dialect_only_is_refused():
-    with settings.patch(cpp_wrapper=True), pytest.raises(Exception, match="write kernels of the dialect for mydevice"):
-        compiled(lambda x: x * 2, [real(5)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_T21_cpp_around_inductors_own_kernels(dynamic):
+    def f(x):
+        return (x.sin() + x.sum(0)).softmax(-1), x.cumsum(0) * 2
+
+    x = torch.randn(17, 40)
+    with settings.patch(cpp_wrapper=True):
+        got, (code, *_) = run_and_get_code(torch.compile(f, dynamic=dynamic), x.to(DEVICE))
+    assert "call_triton_" in code
+    for one, other in zip(got, f(x), strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=1e-5, atol=1e-5)
 
 
 def test_F23_without_triton_the_choice_is_refused():

@@ -122,8 +122,8 @@ class TritonCalls:
         facts = json.loads(chosen.binary)
         if "ttir" in facts:
             raise NotImplementedError(
-                f"{name}: C++ only launches kernels of the dialect, and the driver compiled this one from TTIR; compile "
-                "the program without config.cpp_wrapper, and not to a package"
+                f"{name}: C++ only launches kernels of the dialect, and the driver compiled this one from TTIR; "
+                "compile the program without config.cpp_wrapper, and not to a package"
             )
         if facts["messages"]:
             raise NotImplementedError(

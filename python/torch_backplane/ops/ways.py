@@ -113,7 +113,7 @@ def _portable(op: str, dtype: torch.dtype | None, why: str = "") -> Answer:
     if compiler.policy() == "off":
         return without_kernel(op, dtype, f"{because}compiled kernels are off")
     if not compiler.is_available():
-        lacking = "for the portable kernel the driver needs bp.compiler and bp.module"
+        lacking = "for the portable kernel the driver needs bp.compiler of the dialect and bp.module"
         return without_kernel(op, dtype, f"{because}{lacking}")
     compiled = f"compiled for {compiler.target().name} when it is first called"
     return Answer("portable", f"{compiled}; {why}" if why else compiled)

@@ -95,7 +95,7 @@ int32_t compiler_compile(void*, const bp_compile_request* request, bp_compile_re
 }
 int32_t compiler_release(void*, bp_compile_result* result) {
   delete static_cast<std::string*>(result->owner);
-  *result = {result->struct_size, nullptr, 0, nullptr, nullptr};
+  *result = sized<bp_compile_result>();
   return BP_OK;
 }
 
