@@ -65,6 +65,38 @@ def layer_norm(x, out, weight, bias, mean_out, n, eps, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def two_ends(x, out, m, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < m, other=1) * 2, mask=at < n)
+
+
+@triton.jit
+def sums_of_rows(x, out, m, n, START: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, STEP: tl.constexpr):
+    """Sums that loops of any number of turns carry to reductions, with masks of each comparison."""
+    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BN)
+    total, highest = tl.full([BM, BN], 1.0, tl.float32), tl.full([BM, BN], -1e30, tl.float32)
+    last, odd = tl.full([BN // 2], 0.0, tl.float32), tl.full([BN // 2], 0.5, tl.float32)
+    p = x + rows[:, None] * n + columns[None, :] + START
+    for first in range(START, n, STEP):
+        at = first + columns
+        value = tl.load(p, mask=(rows[:, None] <= m - 1) & (at[None, :] <= n - 1) & (columns[None, :] < STEP), other=0)
+        total += value
+        highest = tl.maximum(highest, tl.where(n > at[None, :], value, -2e30))
+        p += STEP
+    for first in range(START, n, STEP):
+        at = first + columns
+        value = tl.load(x + at, mask=(n - 1 >= at) & (columns < STEP), other=0)
+        last, b = tl.split(tl.reshape(value, (BN // 2, 2)))
+        odd += b
+    least = tl.max(highest, 1)
+    tl.store(out + rows, tl.sum(total, 1), mask=rows < m)
+    tl.store(out + m + rows, tl.where(least < 0, least, least * 2), mask=rows < m)
+    if tl.program_id(0) == 0:
+        tl.store(out + 2 * m, tl.sum(last, 0) * 1000)
+        tl.store(out + 2 * m + 1, tl.sum(odd, 0))
+
+
+@triton.jit
 def locked_sum(x, out, lock, n, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
     part = tl.load(x + tl.program_id(0) * BLOCK + columns)

@@ -68,6 +68,44 @@ def test_T01_layer_norm():
     close(mean, x.mean(1), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("n", "start", "width", "step"),
+    [
+        *((n, start, 16, 16) for n, start in ((0, 0), (16, 16), (1, 0), (16, 0), (20, 4), (17, 0), (48, 3))),
+        *((300, 0, 512, 512), (300, 0, 256, 256), (300, 5, 128, 100), (256, 0, 256, 256), (129, 1, 128, 128)),
+    ],
+)
+def test_T01_loops_of_any_number_of_turns(n, start, width, step):
+    x, out = numbers(5, n), torch.full((12,), 7.0, device=DEVICE)
+    kernels.sums_of_rows[(3,)](x.to(DEVICE), out, 5, n, START=start, BM=2, BN=width, STEP=step)
+    taken = x[:, start:]
+    turns = -(-max(0, n - start) // step)
+    highest = torch.cat([taken, torch.full((5, 1), -1e30)], 1)
+    if turns and step < width:  # elements between two steps count as 0
+        highest = torch.cat([highest, torch.zeros(5, 1)], 1)
+    least = highest.amax(1)
+    pieces = (
+        [torch.nn.functional.pad(piece, (0, width - piece.numel())) for piece in taken[0].split(step)] if turns else []
+    )
+    whole = torch.stack(pieces).sum(0) if pieces else torch.zeros(width)
+    expected = torch.cat([taken.sum(1) + width, torch.where(least < 0, least, least * 2)])
+    close(out[:10], expected, rtol=1e-5, atol=1e-4)
+    last = pieces[-1][::2].sum() if pieces else torch.tensor(0.0)
+    close(out[10:], torch.stack([last * 1000, whole[1::2].sum() + width / 4]), rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("block", [64, 256])
+@pytest.mark.parametrize(("m", "n"), [(500, 400), (300, 700), (70, 700), (0, 700), (-70, 200), (500, 0), (500, -300)])
+def test_T01_masks_that_end_at_two_places(m, n, block):
+    x, whole = numbers(2048), torch.zeros(2048, device=DEVICE)
+    kernels.two_ends[(1024 // block,)](x.to(DEVICE)[1024:], whole[1024:], m, n, BLOCK=block)
+    expected = torch.zeros(2048)
+    expected[1024 : 1024 + max(0, n)] = torch.cat([x[1024 : 1024 + max(0, m)] * 2, torch.full((1024,), 2.0)])[
+        : max(0, n)
+    ]
+    close(whole, expected)
+
+
 def test_T01_a_lock():
     x, out, lock = numbers(16, 64), torch.zeros(64, device=DEVICE), torch.zeros(1, dtype=torch.int32, device=DEVICE)
     kernels.locked_sum[(16,)](x.to(DEVICE), out, lock, 64, BLOCK=64)

@@ -119,42 +119,6 @@ def load(nest: Nest, op: Op, index: Index) -> str:
         mask = nest.element(op.operands[1], index)
         other = nest.element(op.operands[2], index) if len(op.operands) > 2 else f"({register(type)})0"
         if mask != "1":
+            nest.assume(op.operands[1], index)
             value = f"{mask} ? {value} : {other}"
     return nest.variable(register(type), value, nest.level(index), op.result.hint)
-
-
-def bound(nest: Nest, mask: Value, index: Index) -> bool:
-    """End the innermost loop where a mask ends that says that an index is less than something; it is true before that.
-
-    Returns whether the mask is true in the whole loop then, so that nothing has to ask it.
-    """
-    form, last = nest.low.form(mask), nest.index[-1]
-    if not isinstance(form, Lazy) or nest.low.uses.is_kept(mask) or last == "0":
-        return False
-    op = form.op
-    if op.name == "arith.andi":
-        both = [bound(nest, operand, index) for operand in op.operands]
-        if any(both):
-            nest.elements[mask, index] = "1" if all(both) else nest.element(op.operands[both.index(False)], index)
-        return all(both)
-    if op.name in ("tt.broadcast", "tt.expand_dims"):
-        done = bound(nest, op.operands[0], moves.source_index(nest, op, index))
-    else:
-        done = op.name == "arith.cmpi" and op.body.split(",")[0].strip() == "slt" and _bound_by(nest, op, index, last)
-    if done:
-        nest.elements[mask, index] = "1"
-    return done
-
-
-def _bound_by(nest: Nest, comparison: Op, index: Index, last: str) -> bool:
-    low, high = (terms(nest, operand, index) for operand in comparison.operands)
-    inner = [text for level, text in low if level >= nest.innermost]
-    if inner != [f"(i64){last}"] or any(level >= nest.innermost for level, _ in high):
-        return False
-    outside = nest.innermost - 1
-    first = " + ".join(text for level, text in low if level < nest.innermost) or "0"
-    end = nest.variable("i64", f"{' + '.join(text for _, text in high)} - ({first})", outside, "end")
-    before = nest.limit or str(nest.shape[-1])
-    nest.limit = nest.variable("i32", f"{end} < {before} ? (i32){end} : {before}", outside, "end")
-    nest.heads[-1] = f"for (i32 {last} = 0; {last} < {nest.limit}; ++{last})"
-    return True

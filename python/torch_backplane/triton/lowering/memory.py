@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torch_backplane.triton import words
-from torch_backplane.triton.lowering import addresses
+from torch_backplane.triton.lowering import addresses, splits
 from torch_backplane.triton.lowering.forms import Scalar
 from torch_backplane.triton.lowering.nest import Nest
 from torch_backplane.triton.lowering.state import Lowering, lowers
@@ -34,7 +34,7 @@ def _store(low: Lowering, op: Op) -> None:
         return
     nest = Nest(low, pointers.type.lengths)
     if masks and low.items == 1 and nest.heads:
-        addresses.bound(nest, masks[0], nest.index)
+        splits.bound(nest, masks[0], nest.index)
     condition = nest.element(masks[0], nest.index) if masks else "1"
     element = words.store(value.type, nest.element(value, nest.index))
     statement = f"{addresses.place(nest, pointers, nest.index)} = {element};"

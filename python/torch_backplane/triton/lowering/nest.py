@@ -8,10 +8,11 @@ elements (:mod:`deals`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from torch_backplane.triton import words
-from torch_backplane.triton.lowering import addresses, deals, moves
+from torch_backplane.triton.lowering import addresses, deals, moves, splits
 from torch_backplane.triton.lowering.forms import Array, Lazy, Scalar, Sum
 from torch_backplane.triton.ttir import Op, Type, Value
 from torch_backplane.triton.words import register
@@ -54,7 +55,11 @@ class Nest:
         self.limit: str | None = None
         """Where the innermost loop ends early, because a mask is false from there on."""
         self.after: list[Callable[[], None]] = []
-        self.lane = ""
+        self.lanes, self.lane = lanes, ""
+        self.walked: tuple[str, int] | None = None
+        """What the innermost loop of an axis, perhaps that of the first of its lanes, walks, and the length."""
+        self.certain: dict[str, str] = {}
+        """Masks that are true in a first part of it, and their ends there, or themselves (splits.py)."""
         self.own: dict[tuple[tuple[int, ...], Index], str] = {}
         """With several items: the places, in an array of a shape, that are the item's own."""
         self.turns: dict[int, str] = {}
@@ -67,6 +72,7 @@ class Nest:
             outer = self._loop_an_axis(shape[:-1])
             first, self.lane = (low.text.name(name) for name in "cl")
             self.open(f"for (i32 {first} = 0; {first} < {shape[-1]}; {first} += {lanes})", first)
+            self.walked = (first, shape[-1])
             self.open(f"for (i32 {self.lane} = 0; {self.lane} < {lanes}; ++{self.lane})", self.lane)
             last = self.variable("i32", f"{first} + {self.lane}", self.innermost, "i")
             self.sums[last] = [(self.innermost - 1, f"(i64){first}"), (self.innermost, f"(i64){self.lane}")]
@@ -80,6 +86,7 @@ class Nest:
             name = "0" if length == 1 else self.low.text.name("i")
             if length > 1:
                 self.open(f"for (i32 {name} = 0; {name} < {length}; ++{name})", name)
+                self.walked = (name, length)
             index.append(name)
         return tuple(index)
 
@@ -93,6 +100,11 @@ class Nest:
     def innermost(self) -> int:
         """The number of the innermost loop."""
         return len(self.heads)
+
+    @property
+    def outside(self) -> int:
+        """The number of the loop around that of an axis which is innermost."""
+        return self.innermost - (2 if self.lane else 1)
 
     def level(self, index: Index) -> int:
         """The loop in which an index is known, 0 outside all."""
@@ -203,20 +215,25 @@ class Nest:
         text = f"{self.element(dividend, index)} * {self.elements[key, 'scale']} * {self.elements[key]}"
         return self.variable("f32", words.rounded(value.type, f"({text})"), self.level(index), value.hint)
 
+    def assume(self, mask: Value, index: Index) -> None:
+        """A load that has a mask is an element of the nest."""
+        splits.assume(self, mask, index)
+
     def close(self, behind: tuple[int, list[str]] = (0, [])) -> None:
         """Write the loops. ``behind``: statements of a loop, by its number, that follow the loop in it."""
-        text = self.low.text
+        text, parts = self.low.text, splits.parts(self)
+        outside = self.innermost - len(parts[0].heads)
         with text.scope():
             for statement in self.statements[0]:
                 text.line(statement)
-            for depth, head in enumerate(self.heads):
-                if self.parallel and depth == self.innermost - 1:
-                    text.line("BP_IVDEP")
-                text.line(f"{head} {{")
-                text.depth += 1
+            for depth in range(outside):
+                self._write_head(depth, self.heads[depth])
                 for statement in self.statements[depth + 1]:
                     text.line(statement)
-            for depth in range(self.innermost, -1, -1):
+            for part in parts:
+                with text.scope(part.guard) if part.guard else nullcontext():
+                    self._write_part(part, outside)
+            for depth in range(outside, -1, -1):
                 for statement in behind[1] if behind[0] == depth else []:
                     text.line(statement)
                 if depth:
@@ -224,3 +241,21 @@ class Nest:
                     text.line("}")
         for action in self.after:
             action()
+
+    def _write_part(self, part: splits.Part, outside: int) -> None:
+        text = self.low.text
+        for depth, head in enumerate(part.heads, outside):
+            self._write_head(depth, head)
+            for statement in (
+                self.statements[depth + 1] if depth + 1 < self.innermost else part.lines(self.statements[-1])
+            ):
+                text.line(statement)
+        for _ in part.heads:
+            text.depth -= 1
+            text.line("}")
+
+    def _write_head(self, depth: int, head: str) -> None:
+        if self.parallel and depth == self.innermost - 1:
+            self.low.text.line("BP_IVDEP")
+        self.low.text.line(f"{head} {{")
+        self.low.text.depth += 1
