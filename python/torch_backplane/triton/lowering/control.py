@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch_backplane.triton.lowering import addresses, uses
+from torch_backplane.triton.lowering import addresses, turns, uses
 from torch_backplane.triton.lowering.forms import Array, Form, Lazy, Scalar, Sum
 from torch_backplane.triton.lowering.nest import Nest
 from torch_backplane.triton.lowering.state import Lowering, lowers
@@ -149,6 +149,54 @@ def _advance(low: Lowering, holders: Sequence[Holder], values: Sequence[Value]) 
 
 @lowers("scf.for")
 def _for(low: Lowering, op: Op) -> None:
+    following = turns.following(low, op)
+    if following:
+        _for_one_turn_or_more(low, op, following)
+    else:
+        _loop(low, op)
+
+
+def _for_one_turn_or_more(low: Lowering, op: Op, following: Sequence[Op]) -> None:
+    """A loop and what reduces its blocks (turns.py)."""
+    low.written.update(following)
+    rest = []
+    for one in following:
+        if uses.is_lazy(one) or (one.name != "tt.reduce" and all(operand in low.forms for operand in one.operands)):
+            low.write_operation(one)
+        else:
+            rest.append(one)
+    results = [value for one in rest for value in one.results if value.users]
+    holders = _holders(low, results)
+    start, end, step = (low.scalar(operand) for operand in op.operands[:3])
+    unsigned = f"(u{op.operands[0].type.bits})"
+    compared = unsigned if op.attributes["unsigned"] == "true" else ""
+    is_one = (
+        f"{compared}{start} < {compared}{end} && {unsigned}({unsigned}{end} - {unsigned}{start}) <= {unsigned}{step}"
+    )
+    for head, write in ((f"if ({is_one})", _turn), ("else", _loop)):
+        with low.region(head):
+            write(low, op)
+            for one in rest:
+                low.write_operation(one)
+            _fill(low, holders, results)
+    _set(low, results, holders)
+
+
+def _turn(low: Lowering, op: Op) -> None:
+    """The one turn of a loop, whose blocks stay expressions."""
+    block = op.regions[0][0]
+    low.forms.update(
+        zip(block.arguments, [low.forms[value] for value in (op.operands[0], *op.operands[3:])], strict=True)
+    )
+    low.block(
+        block,
+        lambda last: low.forms.update(
+            (one, low.forms[value]) for one, value in zip(op.results, last.operands, strict=True)
+        ),
+    )
+
+
+def _loop(low: Lowering, op: Op) -> None:
     block = op.regions[0][0]
     variable, *arguments = block.arguments
     low.settle_region(op)

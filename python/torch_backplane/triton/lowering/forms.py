@@ -34,6 +34,8 @@ class Lazy:
     """Computed where an element is needed."""
 
     op: Op
+    value: Value
+    """Its result. What a branch, or a loop of one turn, passes on under another name has the form of this one."""
 
 
 Form = Scalar | Array | Sum | Lazy

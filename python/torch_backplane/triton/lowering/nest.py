@@ -162,12 +162,12 @@ class Nest:
             text = f"{self.element(form.first, index)} + {form.added}"
             return self.variable(register(value.type), text, self.level(index), value.hint)
         if not self.low.uses.is_kept(value):
-            return self.compute(form.op, value, index)
+            return self.compute(form, index)
         if value.type.shape != self.shape or index != self.index or self.limit is not None or self.is_repeated:
             self.low.keep(value)
             return self.element(value, index)
         name = self.low.array(value.type)  # written on the way
-        text = self.compute(form.op, value, index)
+        text = self.compute(form, index)
         kept = words.keep(value.type, text)
         self.statements[self.innermost].append(f"{name}[{self.linear(self.shape, index)}] = {kept};")
         self.after.append(lambda: self.low.keep_as(value, name))
@@ -178,8 +178,9 @@ class Nest:
         place = f"{array}[{self.linear(type.lengths, index)}]"
         return self.variable(register(type), words.take(type, place), self.level(index), hint)
 
-    def compute(self, op: Op, value: Value, index: Index) -> str:
+    def compute(self, form: Lazy, index: Index) -> str:
         """An element of a lazy operation's result."""
+        op, value = form.op, form.value
         level, kind = self.level(index), register(value.type)
         if op.name == "tt.make_range":
             start = op.integer("start")

@@ -67,6 +67,8 @@ class Lowering:
         self.calls: list[str] = []
         """The functions around."""
         self._is_together = True
+        self.written: set[Op] = set()
+        """Operations that were written with one before them."""
         self._loads: list[Value] = []  # lazy ones, that read memory as it was
 
     # ---- forms ----
@@ -155,7 +157,7 @@ class Lowering:
         name = self.array(value.type)
         self.barrier()
         nest = Nest(self, value.type.lengths)
-        text = nest.compute(form.op, value, nest.index) if isinstance(form, Lazy) else nest.element(value, nest.index)
+        text = nest.compute(form, nest.index) if isinstance(form, Lazy) else nest.element(value, nest.index)
         self._store(nest, name, value, text)
         self.forms[value] = Array(name)
         return name
@@ -229,7 +231,14 @@ class Lowering:
         self._located(block.ops[-1] if ends else Op("scf.yield"), end)
 
     def operation(self, op: Op) -> None:
-        """Write an operation, or keep it as an expression."""
+        """Write the next operation of a block, or keep it as an expression."""
+        if op in self.written:
+            self.written.remove(op)
+            return
+        self.write_operation(op)
+
+    def write_operation(self, op: Op) -> None:
+        """The same where it is not the next one, or is written again."""
         self._located(op, self._operation)
 
     def _located(self, op: Op, write: Callable[[Op], None]) -> None:
@@ -244,7 +253,7 @@ class Lowering:
             if op.name == "arith.constant" and ("[" in op.body or '"' in op.body):
                 self._listed_constant(op)
                 return
-            self.forms.update(dict.fromkeys(op.results, Lazy(op)))
+            self.forms.update((result, Lazy(op, result)) for result in op.results)
             if op.name == "tt.load":
                 self._loads.append(op.result)
             return

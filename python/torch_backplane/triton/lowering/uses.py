@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from torch_backplane.triton.expressions import COSTLY, HANDLERS
-from torch_backplane.triton.lowering.forms import Array, Form, Scalar, Sum
+from torch_backplane.triton.lowering.forms import Array, Form, Lazy, Scalar, Sum
 from torch_backplane.triton.ttir import Op, Value, ancestor
 from torch_backplane.triton.words import NARROW
 
@@ -78,7 +78,8 @@ class Uses:
         seen = {} if seen is None else seen
         if value in seen:
             return seen[value]
-        form, op = self._forms.get(value), value.op
+        form = self._forms.get(value)
+        op = form.op if isinstance(form, Lazy) else value.op
         if isinstance(form, Scalar | Array) or op is None or not value.type.is_block:
             return 0.5 if isinstance(form, Sum) else 0.0
         total = 0.0
