@@ -39,6 +39,23 @@ def tuned_add(x, y, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
 
 
+WARPS = [triton.Config({"BLOCK": block}, num_warps=warps) for block in (64, 256) for warps in (1, 2, 4)]
+
+
+@triton.autotune(configs=WARPS, key=["n"])
+@triton.jit
+def tuned_scale(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+
+@triton.autotune(configs=WARPS, key=["n"])
+@triton.jit
+def tuned_by_warps(x, out, n, BLOCK: tl.constexpr, num_warps: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+
 def test_T03_a_tensor_of_another_device_is_refused():
     with pytest.raises(ValueError, match=r"cannot be accessed from Triton.*is on cpu, not on mydevice"):
         fill[(1,)](torch.empty(64), 1.0, BLOCK=64)
@@ -114,6 +131,59 @@ def test_T05_autotuning_times_by_the_devices_events():
     assert torch.equal(out.cpu(), 2 * torch.arange(1000.0))
     assert tuned_add.best_config.kwargs["BLOCK"] in (64, 256)
     assert triton.testing.do_bench(lambda: out.add_(1), warmup=1, rep=2) > 0
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Counts what is timed."""
+    calls = []
+
+    def do_bench(call, **options):
+        call()
+        calls.append(call)
+        return [float(len(calls))] * 3
+
+    monkeypatch.setattr(triton.testing, "do_bench", do_bench)
+    return calls
+
+
+@pytest.mark.parametrize(("kernel", "count"), [(tuned_scale, 2), (tuned_by_warps, 6)])
+def test_T05_configurations_of_equal_kernels_are_timed_once(kernel, count, timed):
+    for turn, n in enumerate((1000, 900), 1):
+        x, out = torch.arange(1000.0, device=DEVICE), torch.zeros(1000, device=DEVICE)
+        kernel[lambda meta, n=n: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+        assert torch.equal(out.cpu()[:n], 2 * torch.arange(float(n)))
+        assert len(timed) == turn * count  # other arguments are timed again
+        assert len(kernel.configs_timings) == len(WARPS)
+        equal = {config.kwargs["BLOCK"]: time[0] for config, time in kernel.configs_timings.items()}
+        assert kernel.best_config.kwargs["BLOCK"] == min(equal, key=equal.get)
+
+
+def test_T05_equal_kernels_that_do_not_fit_are_tried_once(monkeypatch):
+    from triton.runtime.errors import OutOfResources
+
+    calls = []
+
+    def do_bench(call, **options):
+        calls.append(call)
+        if len(calls) == 1:
+            raise OutOfResources(2, 1, "shared memory")
+        call()
+        return [1.0] * 3
+
+    monkeypatch.setattr(triton.testing, "do_bench", do_bench)
+    x, out = torch.arange(100.0, device=DEVICE), torch.zeros(100, device=DEVICE)
+    tuned_scale[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, out, 100)
+    assert len(calls) == 2
+    assert tuned_scale.best_config.kwargs["BLOCK"] == 256
+
+
+def test_T05_a_function_that_no_autotuner_wrote_is_always_timed(timed):
+    do_bench = triton.runtime.driver.active.get_benchmarker()
+    out = torch.zeros(64, device=DEVICE)
+    for _ in range(2):
+        do_bench(lambda: fill[(1,)](out, 1.0, BLOCK=64), quantiles=(0.5,))
+    assert len(timed) == 2
 
 
 def test_T05_the_profiler_names_the_users_function():

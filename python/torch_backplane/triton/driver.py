@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
 from torch_backplane import _backend, compiler
-from torch_backplane.triton import launch, record, releases
+from torch_backplane.triton import launch, record, releases, tuning
 
 _CACHE_BYTES = 256 << 20  # what do_bench clears between two runs, at most
 
@@ -115,10 +115,8 @@ class DialectDriver(DriverBase, metaclass=_Named):
         return _cpp_types()[ty] if ty[0] != "*" else "void*"
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """``triton.testing.do_bench``, by the device's events."""
-        from triton.testing import do_bench
-
-        return do_bench
+        """``triton.testing.do_bench`` of an autotuner, by the device's events."""
+        return tuning.Benchmarker()
 
     def get_device_interface(self) -> Any:
         """The device module."""
