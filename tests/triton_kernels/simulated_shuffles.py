@@ -1,4 +1,4 @@
-"""A plugin of pytest: kernels exchange values by shuffles of subgroups of eight items.
+"""A plugin of pytest: kernels exchange values by shuffles of subgroups.
 
 The simulated device has none: a shuffle is written in the dialect's other words, an array and barriers.
 """

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from torch_backplane.triton.lowering.nest import Index, Nest
 
 Shape = tuple[int, ...]
-_UNROLLED = 64
-"""Turns of a nest that are unrolled, at most; elements of longer ones have no registers on most devices."""
+_UNROLLED = {True: 64, False: 32}
+"""Turns of a nest that are unrolled, at most, with and without subgroups: a GPU needs numbers for its registers, and a
+compiler that runs items one after another makes faster code of an array than of many variables."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def open_loops(nest: Nest, reduced: int | None) -> Index:
     axes = [axis for axis, turns in enumerate(deal.turns) if turns > 1 and axis != reduced]
     axes += [reduced] if reduced is not None and deal.turns[reduced] > 1 else []
     turns = nest.turns
-    unroll = "BP_UNROLL " if math.prod(deal.turns) <= _UNROLLED else ""
+    unroll = "BP_UNROLL " if math.prod(deal.turns) <= _UNROLLED[low.subgroup > 0] else ""
     for axis in axes:
         turn = turns[axis] = low.text.name("e")
         nest.open(f"{unroll}for (i32 {turn} = 0; {turn} < {deal.turns[axis]}; ++{turn})", turn)
