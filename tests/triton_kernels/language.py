@@ -365,6 +365,17 @@ def functions(x, out, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def mixed(x, out, TURNS: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    v = tl.load(x + at)
+    for turn in tl.static_range(TURNS):
+        v = (v * 3) ^ (v >> 2)
+        if turn % 16 == 0:
+            v += tl.sum(v, 0)
+    tl.store(out + at, v)
+
+
+@triton.jit
 def quotients(x, y, out, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(out + at, libdevice.div_rz(tl.load(x + at), tl.load(y + at)))

@@ -236,6 +236,15 @@ def test_T01_orders(dtype):
     same(best, torch.cat([x.argmax(1), lowest.indices, lowest.values]).to(dtype))
 
 
+def test_T01_a_chain_longer_than_calls_can_nest():
+    x, out = numbers(64, dtype=torch.int32), empty(64, dtype=torch.int32)
+    kernels.mixed[(1,)](x.to(DEVICE), out, TURNS=500, N=64)
+    for turn in range(500):
+        x = (x * 3) ^ (x >> 2)
+        x = x + x.sum(dtype=torch.int32) if turn % 16 == 0 else x
+    same(out, x)
+
+
 def test_T01_shapes():
     x = numbers(8, 16)
     transposed, permuted, cat, interleaved, broadcast = empty(16, 8), empty(128), empty(256), empty(256), empty(8, 16)

@@ -160,7 +160,7 @@ def _conversion(name: re.Match[str], source: Type, result: Type, x: str) -> str:
 
 HELPERS = {
     **{
-        f"bt_quotient_toward_zero_{kind}": f"""/* The exact remainder has the other sign if the quotient is too large. */
+        f"bt_quotient_toward_zero_{kind}": f"""/* The rest is exact: its sign says whether the quotient is too large. */
 BP_FN {kind} bt_quotient_toward_zero_{kind}({kind} a, {kind} b) {{
   const {kind} quotient = a / b;
   const {kind} rest = {fma}(-quotient, b, a);

@@ -7,7 +7,7 @@ is computed once, into an array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from torch_backplane.triton.expressions import COSTLY, HANDLERS
 from torch_backplane.triton.lowering.forms import Array, Form, Lazy, Scalar, Sum
@@ -56,25 +56,24 @@ class Uses:
     def _positions(
         self, value: Value, known: dict[Value, frozenset[int]], is_root: Callable[[Value], bool]
     ) -> frozenset[int]:
-        if value in known:
-            return known[value]
-        known[value] = frozenset()  # of a cycle, which only a loop's carried values make
-        found: set[int] = set()
-        home = value.home
-        for user in value.users:
-            top = ancestor(user, home)
-            if top is None:
-                found.add(len(home.ops))
-            elif top is user and is_lazy(user):
-                for result in user.results:
-                    found |= {top.position} if is_root(result) else self._positions(result, known, is_root)
-            else:
-                found.add(top.position)
-        known[value] = frozenset(found)
+        for one in _later(value, known):
+            known[one] = frozenset()  # of a cycle, which only a loop's carried values make
+            found: set[int] = set()
+            home = one.home
+            for user in one.users:
+                top = ancestor(user, home)
+                if top is None:
+                    found.add(len(home.ops))
+                elif top is user and is_lazy(user):
+                    for result in user.results:
+                        found |= {top.position} if is_root(result) else known.get(result, frozenset())
+                else:
+                    found.add(top.position)
+            known[one] = frozenset(found)
         return known[value]
 
-    def cost(self, value: Value, seen: dict[Value, float] | None = None) -> float:
-        """Of computing one element; about that of an addition is 1."""
+    def cost(self, value: Value, seen: dict[Value, float] | None = None, spent: float = 0.0) -> float:
+        """Of computing one element; about that of an addition is 1. Costs above CHEAP are not exact."""
         seen = {} if seen is None else seen
         if value in seen:
             return seen[value]
@@ -94,8 +93,11 @@ class Uses:
             if value.type.elem in NARROW and op.short not in ("extf", "select"):
                 total = _ROUNDING
         seen[value] = total
-        seen[value] = total + sum(self.cost(operand, seen) for operand in op.operands if operand.type.is_block)
-        return seen[value]
+        for operand in op.operands:
+            if spent + total <= CHEAP and operand.type.is_block:
+                total += self.cost(operand, seen, spent + total)
+        seen[value] = total
+        return total
 
     def is_kept(self, value: Value) -> bool:
         """Whether it is computed once, into an array."""
@@ -120,6 +122,23 @@ class Uses:
             elif user.name != "tt.reshape" or long(shape) != long(result.type.lengths):
                 return True
         return False
+
+
+def _later(value: Value, known: Container[Value]) -> list[Value]:
+    """It and the lazy values that need it, unless known, the last first: a chain may be longer than calls can nest."""
+    order: list[Value] = []
+    entered: set[Value] = set()
+    stack = [(value, False)]
+    while stack:
+        one, is_left = stack.pop()
+        if is_left:
+            order.append(one)
+        elif one not in entered and one not in known:
+            entered.add(one)
+            stack.append((one, True))
+            users = [user for user in one.users if is_lazy(user) and ancestor(user, one.home) is user]
+            stack += [(result, False) for user in users for result in user.results]
+    return order
 
 
 def long(shape: tuple[int, ...]) -> list[int]:
