@@ -13,6 +13,9 @@ LIBRARIES = ()  # no row of the table: each is tested elsewhere
 DONE = {
     "accelerate": "mixed_precision fp16 and bf16",
     "diffusers": "the default device is mydevice",
+    "fla": "losses take tensors of mydevice",
+    "flag_gems": "the vendor backplane is mydevice",
+    "liger_kernel": "the device is mydevice",
     "lightning": "Trainer has the accelerator mydevice",
     "lightning_fabric": "Fabric has the accelerator mydevice",
     "pytorch_lightning": "Trainer has the accelerator mydevice",
@@ -36,7 +39,8 @@ def test_all_are_here():
 @pytest.mark.parametrize("library", DONE)
 def test_a_library_is_reported(reported, library):
     one = reported[f"with {library}"]
-    package = "lightning" if "lightning" in library else library  # one version, whichever of its packages it is
+    # One version, whichever of its packages it is; one that is not named as its package.
+    package = "lightning" if "lightning" in library else {"fla": "fla-core"}.get(library, library)
     assert (one.state, one.cure) == ("ok", "")
     assert one.found.startswith(f"{version(package)}: ")
     assert DONE[library] in one.found
