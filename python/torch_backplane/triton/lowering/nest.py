@@ -223,7 +223,8 @@ class Nest:
     def close(self, behind: tuple[int, list[str]] = (0, [])) -> None:
         """Write the loops. ``behind``: statements of a loop, by its number, that follow the loop in it."""
         text, parts = self.low.text, splits.parts(self)
-        outside = self.innermost - len(parts[0].heads)
+        outside = self.outside if parts else self.innermost
+        assert not behind[1] or behind[0] <= outside
         with text.scope():
             for statement in self.statements[0]:
                 text.line(statement)

@@ -118,10 +118,10 @@ class Part:
 
 
 def parts(nest: Nest) -> list[Part]:
-    """The parts of the innermost loops: one, unless there are masks to be assumed."""
-    heads = nest.heads[nest.outside :]
+    """The parts of the innermost loops; none unless there are masks to be assumed."""
     if not nest.certain or nest.walked is None:
-        return [Part("", heads, frozenset())]
+        return []
+    heads = nest.heads[nest.outside :]
     name, length = nest.walked
     end = nest.limit or str(length)
     full, conditions = end, []
