@@ -86,7 +86,7 @@ def test_the_lint_prints_what_the_page_shows(tmp_path):
 def test_explain_prints_what_the_page_shows():
     """Lines and places of kernels differ between projects and versions of torch."""
     one, several = (command.split()[1:] for command in code(EXPLAIN, "sh")[0].splitlines())
-    tree, table, _ = code(EXPLAIN, "text")
+    tree, table, *_ = code(EXPLAIN, "text")
 
     def printed(words):
         command = [Path(sys.executable).with_name("torch-backplane"), *words]

@@ -236,7 +236,7 @@ def test_groups_of_many_items(built: Built, options: str) -> None:
     assert set(report.left_out) <= ({"module.pending"} if "inline" in options else set())
 
 
-def test_T31_a_compiler_of_ttir_alone(built: Built) -> None:
+def test_T17_a_compiler_of_ttir_alone(built: Built) -> None:
     """What needs no word of the dialect is held with a module of Triton, also through the shims."""
     options = TTIR.replace("dialect+", "") + "items=4"
     families = only("compiler.*", "ttir.*", "ext.*", "module.values", "dialect.groups")

@@ -165,7 +165,7 @@ def wanted_of_calls(x, y):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_T20_a_kernel_is_a_node_of_the_graph(way):
+def test_T14_a_kernel_is_a_node_of_the_graph(way):
     x, y = tensors()
     compiled = torch.compile(lambda x, y: WAYS[way](x.sin(), y).cos() + 1, fullgraph=True)
     got, (code, *_) = run_and_get_code(compiled, *on_device((x, y)))
@@ -175,7 +175,7 @@ def test_T20_a_kernel_is_a_node_of_the_graph(way):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_T20_an_operator_of_triton_kernels_has_gradients(dynamic):
+def test_T14_an_operator_of_triton_kernels_has_gradients(dynamic):
     compiled = torch.compile(Op(), fullgraph=True, dynamic=dynamic)
     for n in (1000, 77):
         x, y = (one.requires_grad_() for one in tensors(n))
@@ -188,7 +188,7 @@ def test_T20_an_operator_of_triton_kernels_has_gradients(dynamic):
             torch.testing.assert_close(one.cpu(), other)
 
 
-def test_T20_other_shapes_do_not_compile_again():
+def test_T14_other_shapes_do_not_compile_again():
     compiled = torch.compile(lambda x, y: direct(x, y) + 1, fullgraph=True, dynamic=True)
     for n in (1000, 33, 4097):
         x, y = tensors(n)
@@ -196,7 +196,7 @@ def test_T20_other_shapes_do_not_compile_again():
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
-def test_T20_an_autotuned_kernel_leaves_what_it_restores():
+def test_T14_an_autotuned_kernel_leaves_what_it_restores():
     x = torch.arange(1000.0)
     total = torch.zeros(1)
 
@@ -213,7 +213,7 @@ def test_T20_an_autotuned_kernel_leaves_what_it_restores():
 
 @pytest.mark.parametrize("has_y", [False, True])
 @pytest.mark.parametrize("negate", [False, True])
-def test_T20_absent_tensors_and_flags(has_y, negate):
+def test_T14_absent_tensors_and_flags(has_y, negate):
     x, y = tensors(100)
 
     def f(x, y, negate):
@@ -225,7 +225,7 @@ def test_T20_absent_tensors_and_flags(has_y, negate):
     torch.testing.assert_close(got.cpu(), (x + y if has_y else x) * (-1 if negate else 1))
 
 
-def test_T20_views_and_strides():
+def test_T14_views_and_strides():
     x = torch.randn(9, 100)
 
     def f(x):
@@ -237,7 +237,7 @@ def test_T20_views_and_strides():
     torch.testing.assert_close(torch.compile(f, fullgraph=True)(x.to(DEVICE)).cpu(), (x + 1)[1:, 10:60].sum(1))
 
 
-def test_T20_a_kernel_writes_its_argument_in_place():
+def test_T14_a_kernel_writes_its_argument_in_place():
     x, y = tensors()
 
     def f(x, y):
@@ -251,7 +251,7 @@ def test_T20_a_kernel_writes_its_argument_in_place():
         torch.testing.assert_close(got.cpu(), wanted)
 
 
-def test_T20_tensor_descriptors():
+def test_T14_tensor_descriptors():
     x = torch.randn(48, 32)
 
     def made_by_the_kernel(x):
@@ -270,7 +270,7 @@ def test_T20_tensor_descriptors():
         torch.testing.assert_close(torch.compile(f)(x.to(DEVICE)).cpu(), wanted)
 
 
-def test_T20_a_kernel_in_a_branch_and_in_a_checkpoint():
+def test_T14_a_kernel_in_a_branch_and_in_a_checkpoint():
     x, y = tensors()
 
     def branch(x, y):
@@ -291,7 +291,7 @@ def test_T20_a_kernel_in_a_branch_and_in_a_checkpoint():
     torch.testing.assert_close(b.grad.cpu(), 2 * (x + 2 * y).cos())
 
 
-def test_T20_what_cannot_be_lowered_names_the_users_line():
+def test_T14_what_cannot_be_lowered_names_the_users_line():
     def f(x):
         out = torch.empty_like(x)
         assembly[(1,)](x, out, BLOCK=16)
@@ -303,7 +303,7 @@ def test_T20_what_cannot_be_lowered_names_the_users_line():
         torch.compile(f, fullgraph=True)(torch.zeros(16, dtype=torch.int32, device=DEVICE))
 
 
-def test_T20_messages_of_a_compiled_kernel(capsys):
+def test_T14_messages_of_a_compiled_kernel(capsys):
     def f(kernel, x):
         out = torch.empty_like(x)
         kernel[(1,)](x, out, BLOCK=2)
@@ -316,7 +316,7 @@ def test_T20_messages_of_a_compiled_kernel(capsys):
         torch.compile(lambda x: f(checked, x))(x + 2)
 
 
-def test_T20_kernels_are_compiled_by_processes_that_do_not_load_the_backend_with_torch(tmp_path):
+def test_T14_kernels_are_compiled_by_processes_that_do_not_load_the_backend_with_torch(tmp_path):
     (tmp_path / "program.py").write_text(
         """
 import torch, mydevice, triton, triton.language as tl
@@ -355,14 +355,14 @@ with config.patch(force_disable_caches=True):
 
 
 @pytest.mark.skipif(MODULE.device_count() < 2, reason="one device")
-def test_T20_a_graph_of_the_second_device():
+def test_T14_a_graph_of_the_second_device():
     x, y = tensors()
     got = torch.compile(direct, fullgraph=True)(x.to(f"{DEVICE}:1"), y.to(f"{DEVICE}:1"))
     assert got.device.index == 1
     torch.testing.assert_close(got.cpu(), x + 2.5 * y)
 
 
-def test_T21_cpp_around_kernels():
+def test_T15_cpp_around_kernels():
     x, y = tensors()
     with config.patch(cpp_wrapper=True):
         got, (code, *_) = run_and_get_code(torch.compile(Calls(), fullgraph=True), *on_device((x, y)))
@@ -371,7 +371,7 @@ def test_T21_cpp_around_kernels():
         torch.testing.assert_close(one.cpu(), other)
 
 
-def test_T21_what_cpp_refuses():
+def test_T15_what_cpp_refuses():
     def f(kernel, x):
         out = torch.empty_like(x)
         kernel[(1,)](x, out, BLOCK=2)
@@ -390,7 +390,7 @@ def test_T21_what_cpp_refuses():
 
 
 @pytest.mark.parametrize("model", [Calls, Op])
-def test_T21_a_package_runs_without_triton(model, tmp_path):
+def test_T15_a_package_runs_without_triton(model, tmp_path):
     size = torch.export.Dim("n", min=16, max=4096)
     program = torch.export.export(
         model(), tuple(on_device(tensors())), dynamic_shapes=({0: size}, {0: size}), strict=True

@@ -210,7 +210,7 @@ def test_F23_the_environment_chooses_too(monkeypatch):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_T21_cpp_around_inductors_own_kernels(dynamic):
+def test_T15_cpp_around_inductors_own_kernels(dynamic):
     def f(x):
         return (x.sin() + x.sum(0)).softmax(-1), x.cumsum(0) * 2
 

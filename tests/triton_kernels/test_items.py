@@ -37,20 +37,20 @@ def tensor(dtype=torch.float32):
     return torch.empty(1, dtype=dtype, device=DEVICE)
 
 
-def test_T40_what_items_read_at_their_own_places_is_not_in_local_memory():
+def test_T18_what_items_read_at_their_own_places_is_not_in_local_memory():
     add = compiled(kernels.add, tensor(), tensor(), tensor(), 1000, BLOCK=1024)
     assert (add.local_bytes, barriers(add)) == (0, 0)
     norm = compiled(kernels.layer_norm, *[tensor()] * 5, 1000, 1e-5, BLOCK=1024)
     assert norm.local_bytes == 64 * 4  # what the two subgroups hand to one another
 
 
-def test_T40_the_sums_of_a_product_are_not_in_local_memory():
+def test_T18_the_sums_of_a_product_are_not_in_local_memory():
     strides = (512, 1) * 3
     matmul = compiled(kernels.matmul, *[tensor()] * 3, 512, 512, 512, *strides, BM=64, BN=64, BK=32)
     assert (matmul.local_bytes, barriers(matmul)) == (2 * 64 * 32 * 4, 2)  # the factors, before and behind the product
 
 
-def test_T40_arrays_that_are_needed_at_different_times_share_local_memory():
+def test_T18_arrays_that_are_needed_at_different_times_share_local_memory():
     x = tensor()
     orders = compiled(kernels.orders, *[x] * 7, tensor(torch.int32), M=8, N=32)
     assert orders.local_bytes <= 4 * 8 * 32 * 4
@@ -97,7 +97,7 @@ def test_T01_reductions_by_shuffles(tmp_path):
 
 @ONE_ITEM
 @pytest.mark.long
-def test_T41_nvrtc_takes_every_kernel(tmp_path):
+def test_T19_nvrtc_takes_every_kernel(tmp_path):
     """Without a GPU. What needs more local memory than NVRTC gives a kernel is refused by it."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", HERE / "test_language.py"]
     subprocess.run(command, env=own_cache(tmp_path), check=True, stdout=subprocess.DEVNULL)

@@ -106,7 +106,7 @@ def run(tmp_path_factory):
     return run_program
 
 
-def test_T30_a_driver_of_ttir_alone(run):
+def test_T16_a_driver_of_ttir_alone(run):
     found = run("all")
     assert found["equal"]
     assert found["is_ttir"]
@@ -138,7 +138,7 @@ def test_T30_a_driver_of_ttir_alone(run):
     assert (again["equal"], again["counts"]) == (True, [0, 2])
 
 
-def test_T30_without_python_the_error_says_what_is_needed(run, tmp_path):
+def test_T16_without_python_the_error_says_what_is_needed(run, tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho no module here\nexit 1\n", encoding="utf-8")
     python.chmod(0o755)
