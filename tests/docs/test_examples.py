@@ -95,7 +95,8 @@ def test_the_gallerys_cnn_learns_on_the_accelerator(half):
 
 def test_the_gallery_shows_what_its_programs_print():
     """Each line of a page's output, its dots aside, is a text of the program."""
-    shown = {"cnn": "examples/cnn/train.py", "gpt": "examples/distributed/train.py", "lora": "examples/lora/train.py"}
+    shown = {name: f"examples/{name}/train.py" for name in ("cnn", "lora", "triton")}
+    shown["gpt"] = "examples/distributed/train.py"
     for page, program in shown.items():
         source = (ROOT / program).read_text(encoding="utf-8")
         source = re.sub(r"\{[^}]*\}", "...", source)
