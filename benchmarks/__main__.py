@@ -22,6 +22,7 @@ MODULES = (
     "allocator",
     "portable",
     "compile",
+    "triton",
     "custom_ops",
     "fallback",
     "copies",
@@ -100,7 +101,7 @@ def main() -> None:
         print(json.dumps([line.to_json() for line in measure_here(arguments, configuration)]))
         return
 
-    from benchmarks import first_run
+    from benchmarks import first_run, triton
     from benchmarks.builds import build_rows
     from benchmarks.imports import import_row
     from benchmarks.report import machine, show
@@ -114,7 +115,8 @@ def main() -> None:
     order = [row.name for row in device_rows()]
     lines.sort(key=lambda line: order.index(line.row) if line.row in order else -1)
     imports = [import_row(arguments.module), import_row("torch_backplane.ops", budget=20)]
-    first_runs = [] if AS_IS in measured else first_run.ROWS  # they ask the simulated device for a kind
+    # Those of a first run ask the simulated device for a kind.
+    first_runs = [] if AS_IS in measured else [*first_run.ROWS, *triton.FIRST_RUNS]
     for row in [*imports, *first_runs, *(build_rows() if arguments.builds else [])]:
         if re.search(arguments.only, row.name):
             with progress.status(f"measuring: {row.name}"):

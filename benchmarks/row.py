@@ -58,6 +58,7 @@ class Row:
         measure: takes the device's name; runs in a process of the right configuration.
         budget: what the best value must not exceed, or must reach with ``at_least``; None is for information.
         configurations: each gives one line.
+        budget_of_items: the budget on a target whose groups have several items, if it is another.
     """
 
     name: str
@@ -65,12 +66,22 @@ class Row:
     budget: float | None = None
     at_least: bool = False
     configurations: tuple[Configuration, ...] = (INLINE,)
+    budget_of_items: float | None = None
+
+    def budget_here(self) -> float | None:
+        """The budget on the device of the process."""
+        if self.budget_of_items is None:
+            return self.budget
+        from torch_backplane import compiler
+
+        return self.budget if compiler.target().group_size == 1 else self.budget_of_items
 
     def within(self, result: Result) -> bool | None:
         """Whether the budget holds; None without one."""
-        if self.budget is None:
+        budget = self.budget_here()
+        if budget is None:
             return None
-        return result.best >= self.budget if self.at_least else result.best <= self.budget
+        return result.best >= budget if self.at_least else result.best <= budget
 
 
 @dataclass
@@ -94,7 +105,7 @@ class Line:
         except Exception as error:
             line.error = f"{type(error).__name__}: {error}"
         else:
-            line.within = row.within(line.result)
+            line.budget, line.within = row.budget_here(), row.within(line.result)
         return line
 
     def to_json(self) -> dict[str, Any]:
