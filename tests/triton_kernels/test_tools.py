@@ -164,6 +164,7 @@ def side_by_side(first, second, between=lambda first, second: None):
             between(*streams)
         with MODULE.stream(stream):
             launch()
+    MODULE.synchronize()  # the tensors' memory is free when the test ends
 
 
 def test_T11_a_race_between_two_launches_names_kernels_arguments_and_streams():

@@ -17,7 +17,7 @@ from torch._inductor.codegen.cpp_utils import cexpr
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SymbolicCallArg
 from torch._inductor.virtualized import V
 
-from torch_backplane import _backend
+from torch_backplane import _backend, compiler
 from torch_backplane.compat import replaces
 from torch_backplane.inductor.triton_code import SequenceKernel, language
 
@@ -117,14 +117,17 @@ class TritonCalls:
     def _define_call(self: Any, name: str, call: _Call, chosen: _Chosen) -> None:
         from torch._inductor.runtime.triton_heuristics import GridExpr
 
-        from torch_backplane.triton.launch import facts_of
+        from torch_backplane.triton.compiler import lowered
+        from torch_backplane.triton.launch import in_dialect
 
         facts = json.loads(chosen.binary)
         if "ttir" in facts:
-            raise NotImplementedError(
-                f"{name}: C++ only launches kernels of the dialect, and the driver compiled this one from TTIR; "
-                "compile the program without config.cpp_wrapper, and not to a package"
-            )
+            if "dialect" not in compiler.target().languages:
+                raise NotImplementedError(
+                    f"{name}: C++ launches kernels of the dialect, and the driver compiles TTIR alone; compile the "
+                    "program without config.cpp_wrapper, and not to a package"
+                )
+            facts = lowered(facts["ttir"])
         if facts["messages"]:
             raise NotImplementedError(
                 f"{name}: C++ cannot read what a Triton kernel prints or asserts. Remove its tl.device_print; "
@@ -136,7 +139,7 @@ class TritonCalls:
                 f"{name}: C++ cannot pass the tensor descriptor {refused[0]}. Make it in the kernel, by "
                 "tl.make_tensor_descriptor of a pointer, a shape and strides"
             )
-        self.define_dialect_kernel(name, **facts_of(chosen.binary), device=call.device)
+        self.define_dialect_kernel(name, **in_dialect(facts), device=call.device)
         constants = {*call.facts.get("declared_constexpr_names", ()), *chosen.configuration}
         passed = [one for one in chosen.signature if one not in constants]
         of_grid = call.facts.get("extra_launcher_args")  # None: the kernel is Inductor's, whose names the grid uses

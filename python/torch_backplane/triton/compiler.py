@@ -24,6 +24,12 @@ _PUBLIC = re.compile(r'tt\.func public @("[^"]*"|[^(]+)\(')
 _MESSAGE = re.compile(r"\btt\.(print|assert)\b")
 
 
+def lowered(ttir: str) -> dict[str, Any]:
+    """The facts of a kernel of the dialect, for groups of the current target."""
+    target = compiler.target()
+    return dataclasses.asdict(lower(ttir, target.group_size, target.subgroup_size))
+
+
 class DialectBackend(BaseBackend):
     """The compiler of the one backend of the process."""
 
@@ -86,13 +92,13 @@ class DialectBackend(BaseBackend):
         return module
 
     @staticmethod
-    def _make_dialect(module: Any, metadata: dict[str, Any], items: int) -> bytes:
-        kernel = lower(str(module), items, compiler.target().subgroup_size)
-        metadata["name"] = kernel.name
-        metadata["shared"] = kernel.local_bytes
-        metadata["messages"] = len(kernel.messages)
-        metadata["accesses"] = kernel.accesses
-        return json.dumps(dataclasses.asdict(kernel)).encode()
+    def _make_dialect(text: str, metadata: dict[str, Any]) -> bytes:
+        facts = lowered(text)
+        metadata["name"] = facts["name"]
+        metadata["shared"] = facts["local_bytes"]
+        metadata["messages"] = len(facts["messages"])
+        metadata["accesses"] = facts["accesses"]
+        return json.dumps(facts).encode()
 
     @staticmethod
     def _compile_ttir(text: str, metadata: dict[str, Any], opts: Any) -> bytes:
@@ -114,7 +120,7 @@ class DialectBackend(BaseBackend):
         """
         text, languages = str(module), compiler.target().languages
         if "ttir" not in languages or ("dialect" in languages and _MESSAGE.search(text)):
-            return self._make_dialect(module, metadata, opts.items)
+            return self._make_dialect(text, metadata)
         return self._compile_ttir(text, metadata, opts)
 
     def add_stages(self, stages: dict[str, Any], opts: Any, language: Any = None) -> None:

@@ -41,9 +41,8 @@ def _ttir_kernel(name: str, facts: dict[str, Any], parameters: str) -> Any:
     )
 
 
-def facts_of(binary: bytes) -> dict[str, Any]:
+def in_dialect(facts: dict[str, Any]) -> dict[str, Any]:
     """The text of a compiled kernel, with the arguments of ``kernel_object`` (``torch_backplane.inductor.runtime``)."""
-    facts = json.loads(binary)
     numbers = len(facts["arguments"]) - facts["arguments"].count("ptr")
     return {
         "text": facts["text"],
@@ -61,7 +60,7 @@ def load(name: str, binary: bytes) -> Loaded:
     facts = json.loads(binary)
     if "ttir" in facts:
         return Loaded(_ttir_kernel(name, facts, facts["parameters"]), [])
-    kernel, messages = kernel_object(name, **facts_of(binary)), facts["messages"]
+    kernel, messages = kernel_object(name, **in_dialect(facts)), facts["messages"]
     if not messages:
         return Loaded(kernel, [])
     from torch_backplane.triton.lowering.messages import Message
