@@ -139,19 +139,21 @@ $(DOCS_ENV)/.ready: requirements-docs.txt
 	$(DOCS_ENV)/bin/python -m pip install -q -r requirements-docs.txt
 	touch $@
 
-# Libraries beside the environment of .venv, which they see and do not change: torch stays the one that is there.
-# A Triton beside the environment, which works as well without it.
+# A Triton beside the environment, which works as well without it. SAMPLE=1/3: of the tests on other kinds of group a third, others at each commit.
 TRITON ?= 3.7.1
 test-triton: dev build/triton/$(TRITON)/.ready
-	@for options in items=1 items=64 items=8,order=down languages=dialect+ttir; do \
-	  echo "==== $$options"; \
-	  TRITON_CACHE_DIR=build/triton/cache PYTHONPATH=build/triton/$(TRITON) MYDEVICE_OPTIONS=$$options python -m pytest tests/triton_kernels $(ARGS) || exit 1; \
+	@sample=; for options in items=1 items=64 items=8,order=down languages=dialect+ttir; do \
+	  echo "==== $$options $$sample"; \
+	  OMP_NUM_THREADS=1 TRITON_CACHE_DIR=build/triton/cache PYTHONPATH=build/triton/$(TRITON) MYDEVICE_OPTIONS=$$options \
+	    python -m pytest -n $(JOBS) --dist loadgroup tests/triton_kernels $$sample $(ARGS) || exit 1; \
+	  $(if $(SAMPLE),sample="--sample $(SAMPLE):$$(git rev-parse --short=12 HEAD)";) \
 	done
 
 build/triton/$(TRITON)/.ready: $(VENV_READY)
 	python -m pip install -q $(PIP_FLAGS) --no-deps --target $(@D) triton==$(TRITON)
 	touch $@
 
+# Libraries beside the environment of .venv, which they see and do not change: torch stays the one that is there.
 ECOSYSTEM_ENV := build/ecosystem-env
 test-ecosystem: dev $(ECOSYSTEM_ENV)/.ready
 	env -u VIRTUAL_ENV PYTHONPATH=tests $(ECOSYSTEM_ENV)/bin/python -m pytest -p ecosystem_results --results docs/ecosystem.json tests/ecosystem $(ARGS)
