@@ -14,6 +14,8 @@ from torch._inductor.exc import InductorError
 from torch._inductor.utils import run_and_get_code
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
+from torch_backplane.inductor import choices
+
 DEVICE = torch.device("mydevice")
 TEMPLATE = "async_compile.triton('triton_tem"
 PRODUCT = "extern_kernels.bmm"
@@ -180,6 +182,16 @@ def test_F24_blocks_are_the_callers():
     code = run({"BLOCK_M": 16, "BLOCK_N": 32, "BACKEND": "TRITON"})
     assert "BLOCK_M : tl.constexpr = 16" in code
     assert "BLOCK_N : tl.constexpr = 32" in code
+
+
+def test_F24_blocks_are_measured_on_the_device(monkeypatch, capfd):
+    """In this process, whatever torch is asked for."""
+    monkeypatch.setattr(choices, "_SPAN_S", 0.001)
+    with settings.patch(max_autotune=True, autotune_in_subproc=True, autotune_local_cache=False):
+        run(blocks=128)
+    printed = capfd.readouterr().err
+    assert "AUTOTUNE flex_attention(" in printed
+    assert "SingleProcess AUTOTUNE" in printed
 
 
 @pytest.mark.parametrize(

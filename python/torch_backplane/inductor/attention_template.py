@@ -22,7 +22,7 @@ LEAST = 16
 # Blocks of queries and keys, for groups of one item and of several: the forward, the gradients of keys and values, and
 # the gradient of queries.
 BLOCKS = {"fwd": ("M", "N"), "bwd": ("M1", "N1", "M2", "N2")}
-_SIZES = {1: {"M": 64, "N": 64, "M1": 32, "N1": 64, "M2": 64, "N2": 32}}
+_SIZES = {"M": 64, "N": 64, "M1": 32, "N1": 64, "M2": 64, "N2": 32}
 _SIZES_OF_GROUPS = {"M": 32, "N": 32, "M1": 16, "N1": 32, "M2": 32, "N2": 16}
 
 
@@ -40,9 +40,10 @@ def options_of(node: Any, given: dict[str, Any], block_mask: Any) -> dict[str, A
     chosen = dict(given)
     # The kernel for short queries asks CUDA for the number of its multiprocessors.
     chosen["FORCE_USE_FLEX_ATTENTION"] = True
-    if config.max_autotune:
-        return chosen  # torch measures its own list of blocks
-    sizes = _SIZES.get(compiler.target(node.args[0].meta["val"].device.index or 0).group_size, _SIZES_OF_GROUPS)
+    group_size = compiler.target(node.args[0].meta["val"].device.index or 0).group_size
+    if config.max_autotune and group_size == 1:
+        return chosen  # torch measures its own list of blocks, which need more local memory than a group has
+    sizes = _SIZES if group_size == 1 else _SIZES_OF_GROUPS
     limits = dict(zip("MN", _block_sizes(block_mask), strict=True))
     for prefix, names in BLOCKS.items():
         for name in names:

@@ -1,6 +1,6 @@
-"""``max_autotune``: a product is the device's operator or a kernel of tiles, whichever is measured to be faster.
+"""``max_autotune``: a product is the device's operator, a kernel of tiles or a Triton template, whichever is faster.
 
-torch measures, caches and prints the results; this module adds the choices. If a pointwise operator follows, the
+torch caches and prints the measurements; this module adds the choices. If a pointwise operator follows, the
 device's operator is measured together with a pass over its result, since that operator then is a separate kernel, but
 is fused into a kernel of tiles. Uses private classes of torch, ``ExternKernelCaller`` and ``ChoiceCaller``; tested on
 torch 2.13 and 2.15.
@@ -14,67 +14,134 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import sympy
 import torch
+from torch._dynamo.utils import counters
 from torch._inductor import config, ir, lowering
 from torch._inductor.codegen.simd import SIMDKernel
-from torch._inductor.select_algorithm import ExternKernelCaller, add_preprocessing_fn
+from torch._inductor.runtime.triton_heuristics import NoTritonConfigsError
+from torch._inductor.select_algorithm import (
+    ExternKernelCaller,
+    NoValidChoicesError,
+    TritonTemplateCaller,
+    add_preprocessing_fn,
+)
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 
 from torch_backplane import _backend, compiler
-from torch_backplane.inductor import runtime
+from torch_backplane.inductor import product_template, runtime, triton_code
 from torch_backplane.inductor.product import ELEMENTS, Product, ProductBuffer, ProductKernel, Tiles, tilings
 
 _OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
 _VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default)
+_BACKENDS = {
+    "ATEN": "the device's operators",
+    "CPP": "tiles of the kernel dialect",
+    "TRITON": "torch's Triton templates",
+}
+_asked: ContextVar[tuple[str, ...]] = ContextVar("_asked", default=tuple(_BACKENDS))
+"""The backends of ``max_autotune_gemm_backends`` while a product is lowered."""
+
 _WARM = 3  # calls before the measurement: the first compiles
 _SPAN_S = 0.1  # for how long a choice is measured
+_NO_PRODUCT = "it has other dtypes than float32, float16 or bfloat16, several devices, or no elements"
 
 
 def register() -> None:
     """Add the kernels to torch's choices."""
-    for name in _OPERATORS:
-        packet = getattr(torch.ops.aten, name)
-        for op in (packet, packet.default):
+    packets = [getattr(torch.ops.aten, name) for name in _OPERATORS]
+    attention = torch.ops.higher_order.flex_attention, torch.ops.higher_order.flex_attention_backward
+    for op in (*packets, *(packet.default for packet in packets), *attention):
+        if op in lowering.lowerings:
             lowering.lowerings[op] = _decided_at_once(lowering.lowerings[op])
     add_preprocessing_fn(offer)
 
 
 def _decided_at_once(lower: Callable[..., Any]) -> Callable[..., Any]:
-    """Disable torch's deferred choice: it measures the product with its epilogue, which needs Triton's compiler."""
+    """Measure at once and in this process.
+
+    Torch's deferred choice measures a product with its epilogue, for kernels of Triton alone. Its processes for
+    measurements choose their device by a variable of CUDA.
+    """
+    here = {"benchmark_epilogue_fusion": False, "pipeline_max_autotune_gemm": False, "autotune_in_subproc": False}
 
     def decide(*args: Any, **kwargs: Any) -> Any:
         if args[0].get_device().type != _backend.device:
             return lower(*args, **kwargs)
-        with config.patch(benchmark_epilogue_fusion=False, pipeline_max_autotune_gemm=False):
-            return lower(*args, **kwargs)
+        asked = _backends()
+        token = _asked.set(asked)
+        try:  # the other choices are made from the operator
+            with config.patch({**here, "max_autotune_gemm_backends": ",".join({"ATEN": 0} | dict.fromkeys(asked))}):
+                return lower(*args, **kwargs)
+        finally:
+            _asked.reset(token)
 
     return decide
 
 
+def _is_wanted() -> bool:
+    return bool(config.max_autotune or config.max_autotune_gemm)
+
+
+def _backends() -> tuple[str, ...]:
+    names = tuple(filter(None, config.max_autotune_gemm_backends.upper().replace(" ", "").split(",")))
+    if not _is_wanted():
+        return tuple(_BACKENDS)
+    if not names or not set(names) <= set(_BACKENDS):
+        known = ", ".join(f"{name} ({what})" for name, what in _BACKENDS.items())
+        raise NotImplementedError(
+            f"max_autotune_gemm_backends is {config.max_autotune_gemm_backends!r}; {_backend.device} supports {known}"
+        )
+    return names
+
+
 def offer(choices: list[Any]) -> list[Any]:
-    """Torch's choices, and the kernels of tiles if there are any for this product."""
-    ours = [one for one in choices if isinstance(one, ExternKernelCaller) and _is_ours(one.layout)]
+    """Torch's choices, and the kernels of tiles and templates if there are any for this product."""
+    ours = [one for one in choices if _is_ours(one.layout)]
     if not ours:
         return choices
     target = compiler.target(ours[0].layout.device.index or 0)
-    measured = [MeasuredOperator(one, target) if one in ours else one for one in choices]
-    operator = next((one for one in ours if one.name in _OPERATORS), None)
-    wanted = config.max_autotune or config.max_autotune_gemm
-    if operator is None or not wanted or config.max_autotune_gemm_backends.strip().upper() == "ATEN":
+    measured = [_measured(one, target) if one in ours else one for one in choices]
+    operators = (one for one in ours if isinstance(one, ExternKernelCaller))
+    operator = next((one for one in operators if one.name in _OPERATORS), None)
+    if operator is None or not _is_wanted():
         return measured
-    product = _product_of(operator)
-    if product is None:
-        return measured
+    asked, product = _asked.get(), _product_of(operator)
+    reasons = {"TRITON": _why_no_template, "CPP": _why_no_tiles}
+    why = {name: reasons[name](product) for name in asked if name in reasons}
+    found = measured if "ATEN" in asked else []
+    if why.get("TRITON") == "":
+        found += [ProductTemplate(one, target) for one in product_template.offers(operator, target.group_size)]
+    if product and why.get("CPP") == "":
+        found += [ProductCaller(product, operator, tiles, target) for tiles in tilings(target)]
+    if not found:
+        lacks = "; ".join(f"{name}: {reason or 'no size fits'}" for name, reason in why.items())
+        raise NoValidChoicesError(
+            f"no backend of max_autotune_gemm_backends={','.join(asked)!r} computes this product of {_backend.device} "
+            f"({lacks}): add ATEN, the device's operator"
+        )
+    return found
+
+
+def _why_no_template(product: Product | None) -> str:
+    return product_template.why_none() if product else _NO_PRODUCT
+
+
+def _why_no_tiles(product: Product | None) -> str:
+    if not product:
+        return _NO_PRODUCT
+    if triton_code.language() == "triton":
+        return "kernels are chosen to be Triton's"
     if not hasattr(SIMDKernel, "codegen_template_body"):
         _warn_without_tiles()
-        return measured
-    return measured + [ProductCaller(product, operator, tiles, target) for tiles in tilings(target)]
+        return f"torch {torch.__version__} does not support kernels of tiles of a backend"
+    return ""
 
 
 @functools.cache
@@ -84,6 +151,19 @@ def _warn_without_tiles() -> None:
         f"are {_backend.device}'s operators",
         stacklevel=2,
     )
+
+
+def _measured(choice: Any, target: compiler.Target) -> Any:
+    if isinstance(choice, ExternKernelCaller):
+        return MeasuredOperator(choice, target)
+    if isinstance(choice, TritonTemplateCaller):
+        return MeasuredTemplate(choice, target)
+    return choice
+
+
+def _count(kind: str) -> None:
+    """Count what computes a product, for tests and for users."""
+    counters["inductor"][f"{_backend.device}_product_{kind}"] += 1
 
 
 def _is_ours(layout: Any) -> bool:
@@ -117,20 +197,22 @@ def _is_followed() -> bool:
 
 
 def _milliseconds(call: Callable[[], Any], out: torch.Tensor) -> float:
-    """The time of the fastest of several calls: other work on the machine only slows calls down."""
+    """The time of the fastest of several calls, by the device's events: other work only slows calls down."""
     module = getattr(torch, _backend.device)
     shortest = math.inf
     with module.device(out.device):
         for _ in range(_WARM):
             call()
         module.synchronize()
-        end = time.perf_counter() + _SPAN_S
-        while shortest == math.inf or time.perf_counter() < end:
-            begin = time.perf_counter()
+        begin, end = (module.Event(enable_timing=True) for _ in range(2))
+        deadline = time.perf_counter() + _SPAN_S
+        while shortest == math.inf or time.perf_counter() < deadline:
+            begin.record()
             call()
-            module.synchronize()
-            shortest = min(shortest, time.perf_counter() - begin)
-    return shortest * 1e3
+            end.record()
+            end.synchronize()
+            shortest = min(shortest, begin.elapsed_time(end))
+    return shortest
 
 
 class MeasuredOperator(ExternKernelCaller):
@@ -147,6 +229,11 @@ class MeasuredOperator(ExternKernelCaller):
         self.annotations = operator.annotations
         self._target, self._followed = target, _is_followed()
 
+    def output_node(self) -> Any:
+        if self.name in (*_OPERATORS, "bias_addmm"):
+            _count("operator")
+        return super().output_node()
+
     def benchmark(self, *args: Any, out: torch.Tensor) -> float:
         function = self.choice.to_callable()
 
@@ -159,6 +246,36 @@ class MeasuredOperator(ExternKernelCaller):
 
     def hash_key(self) -> str:
         return f"{super().hash_key()}-{_facts(self._target)}-{'followed' if self._followed else 'alone'}"
+
+
+class MeasuredTemplate(TritonTemplateCaller):
+    """A Triton template, measured on the device; torch's class measures on CUDA."""
+
+    def __init__(self, template: TritonTemplateCaller, target: compiler.Target) -> None:
+        self.__dict__.update(vars(template))
+        self._target = target
+
+    def benchmark(self, *args: Any, out: torch.Tensor) -> float:
+        call = self.bmreq.make_run_fn(*args, out=out)
+        try:
+            return _milliseconds(call, out)
+        except NoTritonConfigsError as error:
+            if "OutOfResources" not in str(error):
+                raise
+            return math.inf  # its blocks need more local memory than the target has
+        finally:
+            self.bmreq.cleanup_run_fn()
+
+    def hash_key(self) -> str:
+        return f"{super().hash_key()}-{_facts(self._target)}"
+
+
+class ProductTemplate(MeasuredTemplate):
+    """A Triton template of a product."""
+
+    def output_node(self) -> Any:
+        _count("template")
+        return super().output_node()
 
 
 class ProductCaller(ir.ChoiceCaller):
@@ -214,6 +331,7 @@ class ProductCaller(ir.ChoiceCaller):
         return {"backend": _backend.device, "tiles": str(self.tiles)}
 
     def output_node(self) -> Any:
+        _count("tiles")
         for node in self.input_nodes:
             node.freeze_layout()
 
