@@ -210,7 +210,7 @@ class _Sanitizer(TorchDispatchMode):
         return result
 
     def before_triton(self, kernel: str, accesses: list[tuple[str, str]], objects: list[Any]) -> None:
-        """What the core calls before a launch: with the arguments, and the letters of ``triton.accesses``."""
+        """What the core calls before a launch: with the arguments, and the letters of ``triton.pointers``."""
         stack = _stack()
         with self.lock:
             self.take_notes(stack)

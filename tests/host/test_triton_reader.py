@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from torch_backplane.triton.accesses import accesses
 from torch_backplane.triton.lowering import lower
+from torch_backplane.triton.pointers import accesses
 from torch_backplane.triton.reader import TextError, read, read_type
 from torch_backplane.triton.ttir import Type
 from torch_backplane.triton.words import Unsupported

@@ -13,8 +13,8 @@ from triton.backends.compiler import BaseBackend, GPUTarget
 
 from torch_backplane import __version__, _backend, compiler
 from torch_backplane.triton import launch, options, releases
-from torch_backplane.triton.accesses import accesses
 from torch_backplane.triton.lowering import lower
+from torch_backplane.triton.pointers import accesses
 from torch_backplane.triton.reader import TextError, read
 from torch_backplane.triton.translate import sources
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch_backplane.triton import words
-from torch_backplane.triton.accesses import accesses
 from torch_backplane.triton.lowering.control import branch
 from torch_backplane.triton.lowering.forms import Scalar
 from torch_backplane.triton.lowering.messages import Message
 from torch_backplane.triton.lowering.placement import Placement
 from torch_backplane.triton.lowering.state import Lowering
+from torch_backplane.triton.pointers import accesses
 from torch_backplane.triton.reader import read
 from torch_backplane.triton.ttir import Type
 from torch_backplane.triton.words import Unsupported, memory, register
@@ -43,7 +43,7 @@ class Kernel:
     local_bytes: int
     """Local memory of a group; 0 with one item, where arrays are on the stack."""
     accesses: str
-    """Of each pointer among the arguments, whether the kernel reads or writes through it: of :mod:`..accesses`."""
+    """Of each pointer among the arguments, whether the kernel reads or writes through it: of :mod:`..pointers`."""
     messages: tuple[Message, ...] = ()
     """Of prints and assertions: the last pointer is their log, if there are any."""
 
