@@ -1,11 +1,12 @@
 """TTIR of three releases of Triton is read and lowered: no Triton is needed for that."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from torch_backplane.triton.lowering import lower
-from torch_backplane.triton.pointers import accesses
+from torch_backplane.triton.pointers import Pointers
 from torch_backplane.triton.reader import TextError, read, read_type
 from torch_backplane.triton.ttir import Type
 from torch_backplane.triton.words import Unsupported
@@ -101,7 +102,7 @@ def test_T02_what_is_not_lowered_names_the_users_line():
     ("name", "expected"), [("attention", "rrrw"), ("scans", "rrwwww"), ("early_return", "rw"), ("while_loop", "rww")]
 )
 def test_T11_what_a_kernel_reads_and_writes(name, release, expected):
-    assert accesses(read(text_of(name, release))) == expected
+    assert Pointers(read(text_of(name, release))).accesses == expected
 
 
 POINTERS = """module {
@@ -134,4 +135,23 @@ POINTERS = """module {
 
 
 def test_T11_pointers_are_followed_through_loops_branches_and_calls():
-    assert accesses(read(POINTERS)) == "brwr-"
+    assert Pointers(read(POINTERS)).accesses == "brwr-"
+
+
+ONLY_OTHERWISE = """module {
+  tt.func public @kernel(%a: !tt.ptr<i32>, %n: i32, %m: i32) {
+    %some = arith.cmpi sgt, %n, %m : i32
+    scf.if %some {
+    } else {
+      tt.store %a, %n : !tt.ptr<i32>
+    }
+    tt.return
+  }
+}
+"""
+
+
+def test_T02_a_branch_that_does_nothing():
+    kernel = lower(ONLY_OTHERWISE, 1)
+    assert kernel.accesses == "w"
+    assert re.search(r"else \{\s+p0_\[0\] = n_0_;", kernel.text)

@@ -14,7 +14,7 @@ from triton.backends.compiler import BaseBackend, GPUTarget
 from torch_backplane import __version__, _backend, compiler
 from torch_backplane.triton import launch, options, releases
 from torch_backplane.triton.lowering import lower
-from torch_backplane.triton.pointers import accesses
+from torch_backplane.triton.pointers import Pointers
 from torch_backplane.triton.reader import TextError, read
 from torch_backplane.triton.translate import sources
 
@@ -108,7 +108,7 @@ class DialectBackend(BaseBackend):
         facts = {"ttir": text, "triton": triton.__version__, "num_warps": opts.num_warps, "num_stages": opts.num_stages}
         facts["parameters"], metadata["shared"] = launch.compile_ttir(metadata["name"], facts)
         try:
-            metadata["accesses"] = accesses(read(text))
+            metadata["accesses"] = Pointers(read(text)).accesses
         except TextError:  # the driver's compiler may know more of the language
             metadata["accesses"] = "b" * facts["parameters"].count("p")
         return json.dumps(facts).encode()

@@ -1,4 +1,7 @@
-"""Through which of its pointers a kernel reads and writes, for the stream sanitizer."""
+"""The arguments that a kernel's pointers come from: through which of them it reads and writes.
+
+A pointer that is loaded from memory, or made from a number, leads to no argument that is known.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,39 @@ from torch_backplane.triton.ttir import Block, Module, Op, Value
 
 _READS = frozenset(("tt.load", "tt.atomic_rmw", "tt.atomic_cas"))
 _WRITES = frozenset(("tt.store", "tt.atomic_rmw", "tt.atomic_cas"))
+_UNKNOWN = frozenset((*_READS, "tt.int_to_ptr"))
+"""What makes a pointer that may lead anywhere."""
 
 
-def accesses(module: Module) -> str:
-    """Of each pointer of the kernel: ``r``, ``w``, ``b`` for both, ``-`` for neither.
+class Pointers:
+    """Of a module: the arguments of its kernel that values may come from."""
 
-    A pointer that is loaded from memory, or made from a number, leads to no argument.
-    """
-    pointers = [value for value in module.kernel.arguments if value.type.is_pointer]
-    sources: defaultdict[Value, set[int]] = defaultdict(set)
-    sources.update({pointer: {i} for i, pointer in enumerate(pointers)})
-    ops = [op for function in module.functions.values() for op in _operations(function.blocks)]
-    flows = [pair for op in ops for pair in _flows(module, op)]
-    changed = True
-    while changed:
-        changed = False
-        for value, result in flows:
-            if not sources[value] <= sources[result]:
-                sources[result] |= sources[value]
-                changed = True
-    read, written = (
-        {i for op in ops if op.name in names for i in sources[op.operands[0]]} for names in (_READS, _WRITES)
-    )
-    return "".join("-rwb"[(i in read) + 2 * (i in written)] for i in range(len(pointers)))
+    def __init__(self, module: Module) -> None:
+        arguments = [value for value in module.kernel.arguments if value.type.is_pointer]
+        self._sources: defaultdict[Value, set[int]] = defaultdict(set)
+        self._sources.update({pointer: {i} for i, pointer in enumerate(arguments)})
+        ops = [op for function in module.functions.values() for op in _operations(function.blocks)]
+        for op in ops:
+            if op.name in _UNKNOWN and op.result.type.is_pointer:
+                self._sources[op.result].add(-1)
+        flows = [pair for op in ops for pair in _flows(module, op)]
+        changed = True
+        while changed:
+            changed = False
+            for value, result in flows:
+                if not self._sources[value] <= self._sources[result]:
+                    self._sources[result] |= self._sources[value]
+                    changed = True
+        read, written = (
+            {i for op in ops if op.name in names for i in self._sources[op.operands[0]]} for names in (_READS, _WRITES)
+        )
+        self.accesses = "".join("-rwb"[(i in read) + 2 * (i in written)] for i in range(len(arguments)))
+        """Of each pointer among the arguments: ``r``, ``w``, ``b`` for both, ``-`` for neither."""
+
+    def may_overlap(self, one: Value, other: Value) -> bool:
+        """Whether two pointers may lead to one tensor. Different arguments are taken to be different tensors."""
+        first, second = self._sources[one], self._sources[other]
+        return not first or not second or -1 in first | second or bool(first & second)
 
 
 def _operations(blocks: Sequence[Block]) -> Iterator[Op]:

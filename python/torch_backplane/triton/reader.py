@@ -181,6 +181,8 @@ class _Reader:
         place, location = len(op.regions), op.location
         op.regions.append([])
         op.regions[place], line = self.region(op, block)
+        if op.dialect == "scf" and (not block.ops or block.ops[-1].name not in ("scf.yield", "scf.condition")):
+            block.append(Op("scf.yield"))  # one of nothing is not printed
         op.location = self.location or location
         self.scopes.pop()
         return line

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch_backplane.triton import words
-from torch_backplane.triton.lowering import addresses
+from torch_backplane.triton.lowering import addresses, hazards
 from torch_backplane.triton.lowering.forms import Array
 from torch_backplane.triton.lowering.nest import Nest
 from torch_backplane.triton.lowering.state import Lowering, lowers
@@ -135,6 +135,7 @@ def _write(
             low.define(result, name)
         low.barrier()
         return
+    hazards.keep_loads(low, pointers, *op.operands[1:])
     array = low.array(result.type) if is_used else ""
     nest = Nest(low, pointers.type.lengths, parallel=False)
     condition = nest.element(masks[0], nest.index) if masks else "1"

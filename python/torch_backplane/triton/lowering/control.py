@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch_backplane.triton.lowering import addresses, turns, uses
-from torch_backplane.triton.lowering.forms import Array, Form, Lazy, Scalar, Sum
+from torch_backplane.triton.lowering.forms import Array, Form, Scalar, Sum
 from torch_backplane.triton.lowering.nest import Nest
+from torch_backplane.triton.lowering.reads import reads
 from torch_backplane.triton.lowering.state import Lowering, lowers
 from torch_backplane.triton.ttir import Block, Function, Op, Value
 from torch_backplane.triton.words import Unsupported, register
@@ -91,23 +92,6 @@ def _carry(
     return holders
 
 
-def _arrays_read(
-    low: Lowering, value: Value, is_own: bool, found: dict[str, bool], seen: set[tuple[Value, bool]]
-) -> None:
-    """The arrays that an element is computed from, and whether at another index than its own."""
-    if (value, is_own) in seen:
-        return
-    seen.add((value, is_own))
-    form = low.forms.get(value)
-    if isinstance(form, Array):
-        found[form.name] = found.get(form.name, False) or not is_own
-    elif isinstance(form, Sum):
-        _arrays_read(low, form.first, is_own, found, seen)
-    elif isinstance(form, Lazy):
-        for operand in form.op.operands:
-            _arrays_read(low, operand, is_own and form.op.name not in uses.MOVES, found, seen)
-
-
 def _advance(low: Lowering, holders: Sequence[Holder], values: Sequence[Value]) -> None:
     """The next turn's values. An array is written in place unless another value, or element, needs what it was."""
     assignments, copies = [], []
@@ -122,11 +106,7 @@ def _advance(low: Lowering, holders: Sequence[Holder], values: Sequence[Value]) 
             name = low.text.name("next")
             low.text.line(f"{register(value.type)} const {name} = {low.scalar(value)};")
             assignments.append(f"{holder.form.text} = {name};")
-    read = []
-    for _, value in blocks:
-        found: dict[str, bool] = {}
-        _arrays_read(low, value, True, found, set())
-        read.append(found)
+    read = [reads(low, value).arrays for _, value in blocks]
     for at, (array, value) in enumerate(blocks):
         if low.forms[value] == Array(array):
             continue
@@ -202,7 +182,7 @@ def _loop(low: Lowering, op: Op) -> None:
     low.settle_region(op)
     start, end, step = (low.scalar(operand) for operand in op.operands[:3])
     firsts = op.operands[3:]
-    holders = _carry(low, arguments, firsts, block.ops[-1].operands if arguments else [])
+    holders = _carry(low, arguments, firsts, block.ops[-1].operands)
     kind, name = register(variable.type), low.text.name(variable.hint or "k")
     compared = f"(u{variable.type.bits})" if op.attributes["unsigned"] == "true" else ""
     with low.region(f"for ({kind} {name} = {start}; {compared}{name} < {compared}{end}; {name} += {step})"):

@@ -10,7 +10,6 @@ from torch_backplane.triton.lowering.forms import Scalar
 from torch_backplane.triton.lowering.messages import Message
 from torch_backplane.triton.lowering.placement import Placement
 from torch_backplane.triton.lowering.state import Lowering
-from torch_backplane.triton.pointers import accesses
 from torch_backplane.triton.reader import read
 from torch_backplane.triton.ttir import Type
 from torch_backplane.triton.words import Unsupported, memory, register
@@ -112,7 +111,9 @@ BP_KERNEL(generated, {max(1, len(parameters))}, Generated, {", ".join(parameters
     arguments = tuple("ptr" if value.type.is_pointer else value.type.elem for value in function.arguments)
     written = (1 << max(1, len(parameters))) - 1
     local_bytes = placement.local_bytes if placement else 0
-    return Kernel(function.name, text, arguments, written, local_bytes, accesses(module), messages=tuple(low.messages))
+    return Kernel(
+        function.name, text, arguments, written, local_bytes, low.pointers.accesses, messages=tuple(low.messages)
+    )
 
 
 def _number(type: Type, member: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torch_backplane.triton import words
-from torch_backplane.triton.lowering import addresses, splits
+from torch_backplane.triton.lowering import addresses, hazards, splits
 from torch_backplane.triton.lowering.forms import Scalar
 from torch_backplane.triton.lowering.nest import Nest
 from torch_backplane.triton.lowering.state import Lowering, lowers
@@ -32,6 +32,7 @@ def _store(low: Lowering, op: Op) -> None:
         low.text.line(f"{guard}{low.scalar(pointers)}[0] = {element};")
         low.barrier()
         return
+    hazards.keep_loads(low, pointers, value, *masks)
     nest = Nest(low, pointers.type.lengths)
     if masks and low.items == 1 and nest.heads:
         splits.bound(nest, masks[0], nest.index)

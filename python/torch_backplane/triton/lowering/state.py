@@ -13,6 +13,7 @@ from torch_backplane.triton.lowering.forms import Array, Form, Lazy, Scalar, Sum
 from torch_backplane.triton.lowering.nest import Nest
 from torch_backplane.triton.lowering.text import Text
 from torch_backplane.triton.lowering.uses import CHEAP, Uses, has_effects, is_lazy
+from torch_backplane.triton.pointers import Pointers
 from torch_backplane.triton.ttir import Block, Module, Op, Type, Value, ancestor
 from torch_backplane.triton.words import Unsupported, keep, kept, literal, register
 
@@ -29,10 +30,6 @@ BARRIER = "BT_BARRIER;"
 Root = Callable[["Lowering", Op], None]
 ROOTS: dict[str, Root] = {}
 """What writes each operation that is not lazy."""
-_ENDS = frozenset(
-    "scf.yield scf.condition tt.return tt.reduce.return tt.scan.return tt.map_elementwise.return "
-    "cf.br cf.cond_br".split()
-)
 
 
 def lowers(*names: str) -> Callable[[Root], Root]:
@@ -53,6 +50,7 @@ class Lowering:
         self.text = Text(depth=2)
         self.forms: dict[Value, Form] = {}
         self.uses = Uses(self.forms)
+        self.pointers = Pointers(module)
         self.deals = Deals(module, items)
         self.dealt: dict[str, tuple[str, object]] = {}
         """With several items: of variables that are the place of an item's own element, the element's number among
@@ -225,10 +223,9 @@ class Lowering:
 
     def block(self, block: Block, end: Callable[[Op], None]) -> None:
         """Write the operations of a block; ``end`` writes the last, which says what follows."""
-        ends = bool(block.ops) and block.ops[-1].name in _ENDS  # a yield of nothing is not printed
-        for op in block.ops[:-1] if ends else block.ops:
+        for op in block.ops[:-1]:
             self.operation(op)
-        self._located(block.ops[-1] if ends else Op("scf.yield"), end)
+        self._located(block.ops[-1], end)
 
     def operation(self, op: Op) -> None:
         """Write the next operation of a block, or keep it as an expression."""
