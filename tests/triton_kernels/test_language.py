@@ -183,6 +183,22 @@ def test_T01_atomic_bits(dtype):
     same(exchanged, x)
 
 
+@pytest.mark.parametrize(("dtype", "whole"), [(torch.float32, torch.int32), (torch.float64, torch.int64)])
+def test_T01_atomic_bits_of_floats(dtype, whole):
+    x = numbers(64).to(dtype)
+    found = [tensor.to(dtype).to(DEVICE) for tensor in (torch.full((4,), 1.7), torch.full((4,), 0.3), torch.ones(4))]
+    expected = [tensor.cpu().view(whole).clone() for tensor in found]
+    exchanged = torch.zeros(64, dtype=dtype, device=DEVICE)
+    kernels.atomic_bits[(1,)](*found, exchanged, x.to(DEVICE), BLOCK=64)
+    for at, value in enumerate(x.view(whole)):
+        expected[0][at % 4] &= value
+        expected[1][at % 4] |= value
+        expected[2][at % 4] ^= value
+    for tensor, right in zip(found, expected, strict=True):
+        assert torch.equal(tensor.cpu().view(whole), right)
+    same(exchanged, x)
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int16])
 def test_T01_compare_and_swap(dtype):
     x = torch.tensor([1, 2] * 32, dtype=dtype)

@@ -74,6 +74,16 @@ def _function(low: Lowering, name: str, type: Type, new: str, more: str = "", un
     return name
 
 
+def _new(kind: str, type: Type) -> str:
+    """What an element x and an operand v become."""
+    if not type.is_float:
+        return _NEW[kind].replace("{U}", words.unsigned(type))
+    if kind in ("and", "or", "xor"):
+        x, v = (words.to_bits(type, operand) for operand in "xv")
+        return words.from_bits(type, f"{x} {_NEW[kind][2]} {v}")
+    return _NEW[kind]
+
+
 @lowers("tt.atomic_rmw")
 def _read_modify_write(low: Lowering, op: Op) -> None:
     kind = op.body.split(",")[0].strip()
@@ -81,8 +91,7 @@ def _read_modify_write(low: Lowering, op: Op) -> None:
     type, is_used = value.type.scalar, bool(op.result.users)
     word = None if is_used else _WORDS.get((kind, type.elem))
     if word is None:
-        unsigned = "" if type.is_float else words.unsigned(type)
-        word = _function(low, f"bt_{kind}_{type.elem}", type, _NEW[kind].replace("{U}", unsigned))
+        word = _function(low, f"bt_{kind}_{type.elem}", type, _new(kind, type))
     _write(low, op, pointers, masks, is_used, lambda place, element: f"{word}(&{place}, {element(value)})")
 
 
