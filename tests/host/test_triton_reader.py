@@ -97,6 +97,25 @@ def test_T02_what_is_not_lowered_names_the_users_line():
         lower(text, 1)
 
 
+def test_T02_what_is_not_lowered_names_its_line_and_not_the_stores():
+    text = """module {
+  tt.func public @f(%p: !tt.ptr<f32> loc(unknown)) {
+    %at = tt.make_range {end = 8 : i32, start = 0 : i32} : tensor<8xi32> loc(#loc1)
+    %all = tt.splat %p : !tt.ptr<f32> -> tensor<8x!tt.ptr<f32>> loc(#loc1)
+    %q = tt.addptr %all, %at : tensor<8x!tt.ptr<f32>>, tensor<8xi32> loc(#loc1)
+    %x = tt.load %q : tensor<8x!tt.ptr<f32>> loc(#loc1)
+    %y = tt.extern_elementwise %x {libname = "", libpath = "", pure = true, symbol = "__nv_y0f"} : (tensor<8xf32>) -> tensor<8xf32> loc(#loc2)
+    tt.store %q, %y : tensor<8x!tt.ptr<f32>> loc(#loc1)
+    tt.return loc(#loc1)
+  } loc(#loc1)
+} loc(#loc1)
+#loc1 = loc("kernel.py":3:4)
+#loc2 = loc("kernel.py":7:11)
+"""  # noqa: E501
+    with pytest.raises(Unsupported, match=r"^kernel.py:7: tt.extern_elementwise: __nv_y0f of libdevice"):
+        lower(text, 1)
+
+
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(
     ("name", "expected"), [("attention", "rrrw"), ("scans", "rrwwww"), ("early_return", "rw"), ("while_loop", "rww")]

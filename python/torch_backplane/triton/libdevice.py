@@ -19,11 +19,12 @@ _FUNCTIONS = (
 ).split()
 """Those that the dialect has for f32 and f64 by the same name."""
 _ONLY_F32 = {
-    "erfinv": "erfinv",
-    "cyl_bessel_i0": "i0",
-    "cyl_bessel_i1": "i1",
-    "normcdf": "normal_cdf",
-    "normcdfinv": "ndtri",
+    "erfinv": "bp_erfinv({a})",
+    "erfcinv": "({a} > 0.5f ? bp_erfinv(1.0f - {a}) : -0.707106781f * bp_ndtri(0.5f * {a}))",
+    "cyl_bessel_i0": "bp_i0({a})",
+    "cyl_bessel_i1": "bp_i1({a})",
+    "normcdf": "bp_normal_cdf({a})",
+    "normcdfinv": "bp_ndtri({a})",
 }
 _OTHER_NAMES = {"nearbyint": "rint", "llrint": "rint"}
 _TEXTS = {
@@ -43,17 +44,19 @@ _TEXTS = {
     "rnorm3d": "(({T})1 / {hypot}({hypot}({a}, {b}), {c}))",
     "norm4d": "{hypot}({hypot}({a}, {b}), {hypot}({c}, {d}))",
     "rnorm4d": "(({T})1 / {hypot}({hypot}({a}, {b}), {hypot}({c}, {d})))",
-    "sinpi": "{sin}(({a} - ({T})2 * {rint}({a} / ({T})2)) * ({T})3.14159265358979323846)",
-    "cospi": "{cos}(({a} - ({T})2 * {rint}({a} / ({T})2)) * ({T})3.14159265358979323846)",
+    "sinpi": "bt_sinpi_{T}({a})",
+    "cospi": "bt_cospi_{T}({a})",
     "round": "{copysign}({floor}({fabs}({a}) + ({T})0.5), {a})",
     "llround": "((i64){copysign}({floor}({fabs}({a}) + ({T})0.5), {a}))",
-    "remainder": "({a} - {b} * {rint}({a} / {b}))",
+    "remainder": "bt_remainder_{T}({a}, {b})",
     "nextafter": "bp_nextafter_{T}({a}, {b})",
     "ldexp": "{ldexp}({a}, {b})",
     "scalbn": "{ldexp}({a}, {b})",
-    "powi": "{pow}({a}, ({T}){b})",
-    "ilogb": "(bp_exponent_{T}({a}) - 1)",
-    "logb": "(({T})(bp_exponent_{T}({a}) - 1))",
+    "powi": "{copysign}({pow}({fabs}({a}), ({T}){b}), ({b} & 1) != 0 ? {a} : ({T})1)",
+    "ilogb": "(({a} == 0) | ({a} != {a}) ? -2147483647 - 1 : {fabs}({a}) == ({T})BP_INFINITY ? 2147483647 : "
+    "bp_exponent_{T}({a}) - 1)",
+    "logb": "({a} == 0 ? -({T})BP_INFINITY : {fabs}({a}) < ({T})BP_INFINITY ? ({T})(bp_exponent_{T}({a}) - 1) "
+    ": {a} * {a})",
     "isnan": "({a} != {a})",
     "isinf": "({fabs}({a}) == ({T})BP_INFINITY)",
     "finite": "({fabs}({a}) < ({T})BP_INFINITY)",
@@ -80,6 +83,10 @@ _TEXTS = {
     "brev": "((i32)bt_reversed((u32){a}, 32))",
     "brevll": "((i64)bt_reversed((u64){a}, 64))",
     "fdivide": "({a} / {b})",
+    "byte_perm": "bt_byte_perm((u32){a}, (u32){b}, (u32){c})",
+    "hiloint2double": "bp_as_f64((u64)(u32){a} << 32 | (u32){b})",
+    "double2hiint": "((i32)(u32)(bp_as_u64({a}) >> 32))",
+    "double2loint": "((i32)(u32)bp_as_u64({a}))",
 }
 """By their texts: {T} is the operands' register type, {pow} and the like the dialect's function of it."""
 _DIRECTED = re.compile(r"_r[duz]$")
@@ -92,7 +99,7 @@ _BITS = re.compile(r"(double|float|int|uint|longlong)_as_(double|float|int|uint|
 
 def call(symbol: str, source: Type, result: Type, operands: list[str]) -> str:
     """The value of a function of libdevice: `source` is its first operand's type, `result` its own."""
-    name = symbol.removeprefix("__nv_").removeprefix("fast_")
+    name = symbol.removeprefix("__nv_").removeprefix("fast_").replace("fmaf_", "fma_")
     if _BITS.match(name):
         return words.from_bits(result, words.to_bits(source, operands[0]))
     if found := _CONVERSION.match(name):
@@ -120,7 +127,9 @@ def call(symbol: str, source: Type, result: Type, operands: list[str]) -> str:
         if base in _TEXTS:
             return _formatted(_TEXTS[base], source, operands)
         if base in _ONLY_F32 and register(source) == "f32":
-            return f"bp_{_ONLY_F32[base]}({operands[0]})"
+            return _formatted(_ONLY_F32[base], source, operands)
+        if base == "normcdf":
+            return _formatted("(0.5 * {erfc}({a} * -0.70710678118654752))", source, operands)
     raise Unsupported(f"{symbol} of libdevice; write it with functions of tl.math")
 
 
@@ -193,5 +202,52 @@ BP_FN {kind} bt_quotient_toward_zero_{kind}({kind} a, {kind} b) {{
   return result;
 }
 """,
+    "bt_byte_perm": """BP_FN i32 bt_byte_perm(u32 low, u32 high, u32 selector) {
+  const u64 bytes = (u64)high << 32 | low;
+  u32 result = 0;
+  for (u32 i = 0; i < 4; ++i) result |= (u32)(bytes >> ((selector >> (4 * i) & 7u) * 8) & 255u) << (8 * i);
+  return (i32)result;
+}
+""",
 }
 """Functions that the texts call, written into a kernel whose text has the name."""
+
+
+def _of_reals(kind: str, largest: str) -> dict[str, str]:
+    """Functions of a kind of floats, whose largest number is given."""
+    of = _Words(T=kind)
+    return {
+        f"bt_sinpi_{kind}": f"""BP_FN {kind} bt_sinpi_{kind}({kind} x) {{
+  const {kind} r = x - 2 * {of["rint"]}(x / 2), a = {of["fabs"]}(r);
+  const {kind} found = {of["sin"]}(({kind})3.14159265358979323846 * (a * 2 > 1 ? 1 - a : a));
+  return {of["copysign"]}(found, found == 0 ? x : r);
+}}
+""",
+        f"bt_cospi_{kind}": f"""BP_FN {kind} bt_cospi_{kind}({kind} x) {{
+  const {kind} a = {of["fabs"]}(x - 2 * {of["rint"]}(x / 2));
+  return {of["sin"]}(({kind})3.14159265358979323846 * (({kind})0.5 - a));
+}}
+""",
+        f"bt_remainder_{kind}": f"""/* Exact, of the nearest quotient, the even one of two. */
+BP_FN {kind} bt_remainder_{kind}({kind} x, {kind} y) {{
+  const {kind} p = {of["fabs"]}(y), half = ({kind})0.5 * p;
+  {kind} r = {of["fabs"]}(x);
+  if (!(r < ({kind})BP_INFINITY) | (p != p)) return ({kind})BP_NAN;
+  if (p <= {largest} / 2) r = {of["fmod"]}(r, p + p);
+  if (half * 2 != p) {{ /* half of a subnormal number was rounded */
+    if (r + r > p) {{
+      r -= p;
+      if (r + r >= p) r -= p;
+    }}
+  }} else if (r > half) {{
+    r -= p;
+    if (r >= half) r -= p;
+  }}
+  return {of["copysign"]}((({kind})1), x) < 0 ? -r : r;
+}}
+""",
+    }
+
+
+HELPERS.update(_of_reals("f32", "3.40282347e38f"))
+HELPERS.update(_of_reals("f64", "1.7976931348623157e308"))

@@ -106,7 +106,8 @@ class Lowering:
         sign = {"arith.divsi": "/", "arith.remsi": "%"}.get(op.name)
         if sign and re.fullmatch(r"[1-9]\d*", operands[1]):
             return f"(({register(op.result.type)})({operands[0]} {sign} {operands[1]}))"
-        return expressions.expression(op, operands)
+        with _located(op):
+            return expressions.expression(op, operands)
 
     def splat_constant(self, op: Op) -> str:
         """The element of a block constant that has one."""
@@ -225,7 +226,8 @@ class Lowering:
         """Write the operations of a block; ``end`` writes the last, which says what follows."""
         for op in block.ops[:-1]:
             self.operation(op)
-        self._located(block.ops[-1], end)
+        with _located(block.ops[-1]):
+            end(block.ops[-1])
 
     def operation(self, op: Op) -> None:
         """Write the next operation of a block, or keep it as an expression."""
@@ -236,14 +238,8 @@ class Lowering:
 
     def write_operation(self, op: Op) -> None:
         """The same where it is not the next one, or is written again."""
-        self._located(op, self._operation)
-
-    def _located(self, op: Op, write: Callable[[Op], None]) -> None:
-        try:
-            write(op)
-        except Unsupported as error:
-            error.at = error.at or (op.location, op.name)
-            raise
+        with _located(op):
+            self._operation(op)
 
     def _operation(self, op: Op) -> None:
         if is_lazy(op):
@@ -278,6 +274,16 @@ class Lowering:
         for place, element in enumerate(elements):
             self.text.line(f"{array}[{place}] = {literal(type, element)};")
         self.keep_as(op.result, array)
+
+
+@contextmanager
+def _located(op: Op) -> Iterator[None]:
+    """What is not supported names the operation, or one in it that is lazy."""
+    try:
+        yield
+    except Unsupported as error:
+        error.at = error.at or (op.location, op.name)
+        raise
 
 
 def _taken(op: Op) -> Iterator[Value]:
