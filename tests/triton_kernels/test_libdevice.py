@@ -121,7 +121,7 @@ def test_T01_libdevice_remainders_and_whole_powers(dtype):
     check(out[1], of(power, x, n), dtype)
 
 
-def test_T01_libdevice_of_f32():
+def test_T01_libdevice_in_single_precision():
     x = torch.tensor([0.0, 2.0, 1.0, 0.25, 1.75, 1e-3, 1e-10, 1.999])
     out = torch.empty(2, 8, device=DEVICE)
     of_f32[(1,)](x.to(DEVICE), out, N=8)
