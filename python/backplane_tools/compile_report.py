@@ -158,12 +158,12 @@ class Collector:
     def _why(self, operation: Any, overload: Any) -> str:
         from torch._inductor import config, ir, lowering
 
-        from torch_backplane.inductor import fallbacks
+        from torch_backplane.inductor import fallbacks, language
 
         if isinstance(operation, ir.DeviceCopy):
             return "a copy between devices"
         if config.fallback_by_default:
-            return f"nothing is fused here: {compiler.why_none() or 'the mode is lite'}"
+            return f"nothing is fused here: {language.why_none() or 'the mode is lite'}"
         if overload in fallbacks.left:
             return "the dialect has no expression of it"
         if getattr(lowering.lowerings.get(overload), "_is_fallback_handler", False):

@@ -51,9 +51,14 @@ def is_available(language: Language = "dialect") -> bool:
     return _backend.C.modules.can_compile() if language == "dialect" else _backend.C.modules.can_compile_ttir()
 
 
+def has_target() -> bool:
+    """Whether the driver compiles kernels of either language, and :func:`target` has an answer. Opens the driver."""
+    return is_available() or is_available("ttir")
+
+
 @cache
 def why_none() -> str:
-    """Why the driver compiles no kernels; "" if it does.
+    """Why the driver compiles no kernels of the dialect; "" if it does.
 
     Opens the driver. The first call compiles a kernel of one line, for a driver whose compiler may not be on this
     machine; it comes from the package, from the cache and into records as any other.
@@ -165,7 +170,7 @@ def save_record(path: Path | str) -> None:
     """
     path = Path(path)
     kernels = {json.dumps(kernel) for kernel in _read_record(path)} if path.exists() else set()
-    if is_available() or is_available("ttir"):
+    if has_target():
         host = target().group_size == 1
         for facts in _backend.C.modules.wanted():
             kernel = dict(zip(_RECORDED, facts, strict=True), host=host)

@@ -12,7 +12,8 @@ from torch._inductor import config as settings
 from torch._inductor.utils import run_and_get_code
 from torch.utils import _pytree as pytree
 
-from torch_backplane.inductor import config, triton_code
+from torch_backplane.inductor import config
+from torch_backplane.inductor.language import language
 
 DEVICE = "mydevice"
 KERNEL = "async_compile.triton("
@@ -198,15 +199,15 @@ def test_a_profile_has_the_kernels_by_name():
 def test_F23_the_environment_chooses_too(monkeypatch):
     monkeypatch.setenv("MYDEVICE_INDUCTOR", "triton")
     with config.patch(kernels=""):
-        assert triton_code.language() == "triton"
+        assert language() == "triton"
     with config.patch(kernels="dialect"):
-        assert triton_code.language() == "dialect"
+        assert language() == "dialect"
     monkeypatch.setenv("MYDEVICE_INDUCTOR", "cuda")
     with (
         config.patch(kernels=""),
         pytest.raises(ValueError, match="MYDEVICE_INDUCTOR is 'cuda': use one of dialect, triton"),
     ):
-        triton_code.language()
+        language()
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -233,4 +234,4 @@ torch.compile(lambda x: x * 2)(torch.ones(3, device="mydevice"))
         [sys.executable, "-c", code], env={**os.environ, "MYDEVICE_INDUCTOR": "triton"}, capture_output=True, text=True
     )
     assert run.returncode != 0
-    assert "Triton is not installed or runs no kernels on it: install triton, or unset" in run.stderr
+    assert "Triton is not installed: pip install 'triton==3.7.1'. Or unset" in run.stderr

@@ -10,7 +10,6 @@ import pytest
 PROGRAM = """
 import json
 import sys
-import warnings
 
 import torch
 import triton
@@ -76,14 +75,66 @@ if kind == "all":
     found["assembly"] = error_of(lambda: assembly[(1,)](x))
     found["local"] = error_of(lambda: cumulative[(1,)](x, torch.empty_like(x), BLOCK=32768))
     found["eager"] = torch.equal((out @ out).cpu(), want @ want)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        compiled = torch.compile(lambda a: (a + 1).relu().sum())(out)
-    found["compiled"] = [compiled.item() - (want + 1).relu().sum().item(), [str(one.message) for one in caught]]
     compiler.save_record(record)
     found["precompiled"] = list(compiler.precompile(record, [compiler.target().name], folder))
 print(json.dumps(found))
 """
+
+COMPILED = """
+import json
+import sys
+import warnings
+
+if "without" in sys.argv:
+    sys.modules["triton"] = None
+import torch
+import torch.nn.functional as F
+from torch._inductor import config as settings
+from torch._inductor.utils import run_and_get_code
+from torch_backplane import compiler
+
+DEVICE = "mydevice"
+x, w, places = torch.randn(33, 70), torch.randn(70, 40), torch.tensor([3, 1, -1])
+GRAPHS = {
+    "rows": (lambda x: (x * 2).softmax(-1), [x]),
+    "product": (lambda x, w: F.gelu(x @ w), [x, w]),
+    "places": (lambda x, places: x[places] + 1, [x, places]),
+    "sums": (lambda x, places, v: x.index_put((places,), v, accumulate=True), [x[:, 0].contiguous(), places, x[0, :3]]),
+    "random": (lambda x: F.dropout(x, 0.5) + torch.rand_like(x), [x]),
+}
+found = {}
+with warnings.catch_warnings(record=True) as caught, settings.patch(force_disable_caches=True):
+    warnings.simplefilter("always")
+    for name, (function, values) in GRAPHS.items():
+        arguments = [one.to(DEVICE) for one in values]
+        torch.manual_seed(0)
+        want = function(*arguments)
+        before = compiler.counts()
+        torch.manual_seed(0)
+        got, (code, *_) = run_and_get_code(torch.compile(function), *arguments)
+        after = compiler.counts()
+        difference = (got - want).abs().max().item()
+        kernels = after.compiled + after.from_cache - before.compiled - before.from_cache
+        found[name] = [difference, kernels, code.count("async_compile.triton(")]
+    p = torch.nn.Linear(70, 8).to(DEVICE)
+    torch.compile(p)(x.to(DEVICE)).square().sum().backward()
+    got, p.weight.grad = p.weight.grad.clone(), None
+    p(x.to(DEVICE)).square().sum().backward()
+    found["gradient"] = (got - p.weight.grad).abs().max().item()
+texts = {str(one.message) for one in caught}
+print(json.dumps([found, [one for one in texts if one.startswith("torch.compile calls")]]))
+"""
+
+
+def run_compiled(*arguments, **environment):
+    env = os.environ | {"MYDEVICE_OPTIONS": "languages=ttir"} | environment
+    command = [sys.executable, "-c", COMPILED, *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found, warned = json.loads(done.stdout.splitlines()[-1])
+    assert found.pop("gradient") == pytest.approx(0, abs=1e-3)
+    assert all(difference < 1e-4 for difference, *_ in found.values())
+    return {name: counts for name, (_, *counts) in found.items()}, warned
 
 
 @pytest.fixture(scope="module")
@@ -120,22 +171,40 @@ def test_T16_a_driver_of_ttir_alone(run):
     # What does not compile has the lines of the user's kernels.
     kind, text = found["talk"]
     assert kind == "RuntimeError"
-    assert "program.py:32: device_print" in text
+    assert "program.py:31: device_print" in text
     assert "languages=dialect+ttir" in text
     kind, text = found["assembly"]
     assert kind == "RuntimeError"
-    assert "program.py:37: tt.elementwise_inline_asm: inline assembly is one chip's" in text
+    assert "program.py:36: tt.elementwise_inline_asm: inline assembly is one chip's" in text
     assert found["local"][0] == "OutOfResources"
     assert "65536" in found["local"][1]
-    # Operators are the fallback's, for torch.compile too.
-    assert found["eager"]
-    difference, warned = found["compiled"]
-    assert difference == pytest.approx(0, abs=1)
-    assert any("torch.compile calls the operators of mydevice one by one" in text for text in warned)
+    assert found["eager"]  # by the fallback
     # A kernel of TTIR can be shipped as any other.
     assert {name for _, name, why in found["precompiled"] if why == ""} == {"places", "nothing", "cumulative"}
     again = run("cached", triton_cache="second")
     assert (again["equal"], again["counts"]) == (True, [0, 2])
+
+
+def test_T16_a_compiled_program_is_kernels_of_triton():
+    found, warned = run_compiled()
+    assert warned == []
+    for compiled, written in found.values():
+        assert compiled >= written >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "why"),
+    [
+        (["without"], {}, "alone (TTIR), and Triton is not installed: pip install 'triton=="),
+        ([], {"MYDEVICE_INDUCTOR": "dialect"}, "alone (TTIR), not the SDK's dialect"),
+    ],
+    ids=["without Triton", "dialect"],
+)
+def test_T16_operators_are_called_one_by_one_if_no_kernels_can_be_written(arguments, environment, why):
+    found, (warned,) = run_compiled(*arguments, **environment)
+    assert set(map(tuple, found.values())) == {(0, 0)}
+    assert "torch.compile calls the operators of mydevice one by one" in warned
+    assert why in warned
 
 
 def test_T16_without_python_the_error_says_what_is_needed(run, tmp_path):

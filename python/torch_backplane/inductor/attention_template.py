@@ -65,10 +65,8 @@ def why_none(node: Any, block_mask: Any) -> str:
     query, key, value = (one.meta["val"] for one in node.args[:3])
     if config.cpp_wrapper:
         return "torch._inductor.config.cpp_wrapper"
-    if torch.__version__ < "2.13":
-        return f"torch {torch.__version__} is older than 2.13"
-    if not triton.is_usable():
-        return "Triton is not installed or runs no kernels on the device"
+    if why := triton.why_none():
+        return why
     if query.dtype not in DTYPES or not query.dtype == key.dtype == value.dtype:
         return f"dtypes {query.dtype}, {key.dtype}, {value.dtype}"
     if any(not isinstance(one.shape[-1], int) or one.shape[-1] < LEAST for one in (query, value)):

@@ -35,7 +35,8 @@ from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
 
 from torch_backplane import _backend, compiler
-from torch_backplane.inductor import product_template, runtime, triton_code
+from torch_backplane.inductor import product_template, runtime
+from torch_backplane.inductor.language import language
 from torch_backplane.inductor.product import ELEMENTS, Product, ProductBuffer, ProductKernel, Tiles, tilings
 
 _OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
@@ -136,7 +137,7 @@ def _why_no_template(product: Product | None) -> str:
 def _why_no_tiles(product: Product | None) -> str:
     if not product:
         return _NO_PRODUCT
-    if triton_code.language() == "triton":
+    if language() == "triton":
         return "kernels are chosen to be Triton's"
     if not hasattr(SIMDKernel, "codegen_template_body"):
         _warn_without_tiles()

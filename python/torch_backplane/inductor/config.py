@@ -10,6 +10,7 @@ aot_targets: list[str] = []
 
 kernels: str = ""
 """The language of the kernels that Inductor writes: "dialect" (docs/dialect.md), or "triton" for torch's own Triton
-code. Empty: that of ``<PREFIX>_INDUCTOR`` in the environment, or else "dialect"."""
+code. Empty: that of ``<PREFIX>_INDUCTOR`` in the environment, or else "dialect", or "triton" if the driver
+compiles TTIR alone."""
 
 install_config_module(sys.modules[__name__])

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from torch_backplane import _backend, compiler
-from torch_backplane.inductor import registration
+from torch_backplane import _backend
+from torch_backplane.inductor import language, registration
 
 
 @cache
@@ -32,12 +32,15 @@ def _lite() -> dict[str, Any]:
 
 
 def options_for(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Any]:
-    """Inductor's options for a graph: those of eager calls if it uses the device and the device has no kernels."""
-    if not _is_of_device(graph, inputs) or registration.is_anothers() or not compiler.why_none():
+    """Inductor's options for a graph that uses the device: those of eager calls if it has no kernels."""
+    if not _is_of_device(graph, inputs) or registration.is_anothers():
         return {}
+    why = language.why_none()
+    if not why:
+        return language.options()
     options = _lite()
     if options:
-        _warn()
+        _warn(why)
     return options
 
 
@@ -48,8 +51,8 @@ def _is_of_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
 
 
 @cache
-def _warn() -> None:
+def _warn(why: str) -> None:
     """Once in a process."""
     how = f"torch.compile calls the operators of {_backend.device} one by one, and fuses nothing"
-    text = f'{how}: {compiler.why_none()}; backend="aot_eager" runs the same calls without Inductor'
+    text = f'{how}: {why}; backend="aot_eager" runs the same calls without Inductor'
     warnings.warn(text, stacklevel=2)

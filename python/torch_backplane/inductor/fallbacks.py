@@ -19,6 +19,7 @@ from torch._inductor.virtualized import V
 from torch.utils import _pytree as pytree
 
 from torch_backplane import _backend, compiler
+from torch_backplane.inductor import language
 from torch_backplane.inductor.dtypes import ATOMICS, FLOAT64
 from torch_backplane.inductor.ops import SPECIAL, DialectOps
 
@@ -101,12 +102,12 @@ def _leaves_integers(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any
 
 
 def _leaves_without_kernels(*_: Any) -> bool:
-    return bool(compiler.why_none())
+    return bool(language.why_none())
 
 
 def _leaves_sums(may_overwrite: bool, device: torch.device, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     overwrites = may_overwrite and not (args[3] if len(args) > 3 else kwargs.get("accumulate", False))
-    if overwrites or not compiler.is_available():
+    if overwrites or not compiler.has_target():
         return False
     needed = ATOMICS.get(args[0].get_dtype())
     return needed is None or not compiler.target(device.index or 0).atomics & needed
@@ -114,7 +115,7 @@ def _leaves_sums(may_overwrite: bool, device: torch.device, args: Sequence[Any],
 
 def has_float64(device: torch.device) -> bool:
     """Whether kernels of a device support float64; True if there are none."""
-    return not compiler.is_available() or bool(compiler.target(device.index or 0).dtypes & FLOAT64)
+    return not compiler.has_target() or bool(compiler.target(device.index or 0).dtypes & FLOAT64)
 
 
 def _call_of(op: Any) -> Callable[..., Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch._inductor import config, ir
 from torch._inductor.select_algorithm import ExternKernelCaller, TritonTemplateCaller
 
-from torch_backplane.inductor import triton, triton_code
+from torch_backplane.inductor import triton
+from torch_backplane.inductor.language import language
 
 # Rows, columns and depth of a block, for groups of one item and of several; torch shrinks them to small products.
 _BLOCKS = ((32, 64, 32), (64, 64, 32), (128, 128, 32))
@@ -22,11 +22,9 @@ _BLOCKS_OF_GROUPS = ((32, 32, 32), (64, 64, 16))
 
 def why_none() -> str:
     """Why templates are no choices; "" if they are."""
-    if torch.__version__ < "2.13":
-        return f"torch {torch.__version__} is older than 2.13"
-    if not triton.is_usable():
-        return "Triton is not installed or runs no kernels on the device"
-    if config.cpp_wrapper and triton_code.language() != "triton":
+    if why := triton.why_none():
+        return why
+    if config.cpp_wrapper and language() != "triton":
         return "C++ around kernels of the dialect has none"
     return ""
 

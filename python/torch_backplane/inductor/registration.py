@@ -137,7 +137,7 @@ def _files() -> list[Path]:
 def _check_settings() -> None:
     from torch._inductor import config
 
-    from torch_backplane.inductor.triton_code import language, require_triton
+    from torch_backplane.inductor.language import language, require_triton
 
     require_triton()
     if language() == "triton":
@@ -163,7 +163,7 @@ def _graph_pass() -> Any:
     from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
     from torch_backplane.inductor import attention, random
-    from torch_backplane.inductor.triton_code import language
+    from torch_backplane.inductor.language import language
 
     class Pass(CustomGraphModulePass):
         def __call__(self, gm: torch.fx.GraphModule) -> None:
@@ -174,7 +174,7 @@ def _graph_pass() -> Any:
 
         def uuid(self) -> str:
             facts = [version("torch-backplane"), _sources(), language()]
-            if compiler.is_available():  # a graph may be for any of the devices
+            if compiler.has_target():  # a graph may be for any of the devices
                 facts += [str(compiler.target(index)) for index in range(_module().device_count())]
             return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 

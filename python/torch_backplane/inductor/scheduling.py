@@ -19,7 +19,7 @@ from torch.utils._ordered_set import OrderedSet
 
 from torch_backplane import _backend, compiler
 from torch_backplane.compat import inductor
-from torch_backplane.inductor import observer
+from torch_backplane.inductor import language, observer
 from torch_backplane.inductor.combined import MOST_BUFFERS, PartKernel, launches
 from torch_backplane.inductor.kernel import GroupKernel
 from torch_backplane.inductor.triton_code import DeviceTritonScheduling
@@ -30,7 +30,7 @@ MANY_CORES = 8
 
 def require_kernels() -> None:
     """Raise NotImplementedError if kernels cannot be compiled."""
-    if lacks := compiler.why_none():
+    if lacks := language.why_none():
         raise NotImplementedError(
             f"torch.compile cannot generate code for {_backend.device}: {lacks}. Compile with "
             'backend="aot_eager" or backend="eager", which run on the device\'s kernels, or omit torch.compile'
@@ -39,7 +39,7 @@ def require_kernels() -> None:
 
 def splits_reductions(device: torch.device) -> bool:
     """Whether several groups share a long row, and a second kernel combines their results."""
-    if not compiler.is_available():
+    if not compiler.has_target():
         return False
     properties = getattr(torch, device.type).get_device_properties(device)
     return compiler.target(device.index or 0).group_size > 1 or properties.multi_processor_count >= MANY_CORES

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from torch_backplane import _backend
 from torch_backplane.compat import replaces
@@ -19,6 +22,19 @@ def is_usable() -> bool:
 
     known = backends.get(_backend.device)
     return known is not None and bool(known.driver.is_active())
+
+
+def why_none() -> str:
+    """Why a compiled program has no kernels of Triton that Inductor writes, and what to do; "" if it may have."""
+    if torch.__version__ < "2.13":
+        return f"torch {torch.__version__} is older than 2.13"
+    if importlib.util.find_spec("triton") is None:
+        from torch_backplane.triton import releases
+
+        return f"Triton is not installed: pip install '{releases.requirement()}'"
+    if not is_usable():
+        return f"Triton runs no kernels on {_backend.device}: `torch-backplane doctor` reports why"
+    return ""
 
 
 def answer_by_device() -> None:

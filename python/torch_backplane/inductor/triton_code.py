@@ -1,55 +1,21 @@
-"""Inductor's own Triton code, in place of kernels of the dialect (``torch_backplane.inductor.config.kernels``).
+"""Inductor's own Triton code, in place of kernels of the dialect (language.py).
 
 Uses private classes of torch, ``TritonScheduling``, ``TritonKernel`` and ``DeviceCodegen``; tested on torch 2.13.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-import torch
 from torch._inductor.codegen import common
 from torch._inductor.codegen.triton import TritonKernel, TritonKernelOverrides, TritonScheduling
 from torch._inductor.virtualized import V
 
 from torch_backplane import _backend
 from torch_backplane.compat import inductor
-from torch_backplane.inductor import config, observer, triton
+from torch_backplane.inductor import observer
+from torch_backplane.inductor.language import language
 from torch_backplane.inductor.random import random_elements
-
-LANGUAGES = ("dialect", "triton")
-
-
-def language() -> str:
-    """The language of the kernels that Inductor writes for the device: one of ``LANGUAGES``."""
-    variable = _backend.env_name("INDUCTOR")
-    for name, chosen in (
-        ("torch_backplane.inductor.config.kernels", config.kernels),
-        (variable, os.environ.get(variable, "")),
-    ):
-        if chosen and chosen not in LANGUAGES:
-            raise ValueError(f"{name} is {chosen!r}: use one of {', '.join(LANGUAGES)}")
-        if chosen:
-            return str(chosen)
-    return LANGUAGES[0]
-
-
-def require_triton() -> None:
-    """Raise NotImplementedError if the chosen language is Triton, and it cannot be used."""
-    if language() != "triton":
-        return
-    if torch.__version__ < "2.13":
-        raise NotImplementedError(
-            f"kernels of Triton in a compiled program need torch 2.13, and this is {torch.__version__}: unset "
-            f"torch_backplane.inductor.config.kernels and {_backend.env_name('INDUCTOR')}"
-        )
-    if not triton.is_usable():
-        raise NotImplementedError(
-            f"Inductor is set to write kernels of Triton for {_backend.device}, but Triton is not installed or runs no "
-            f"kernels on it: install triton, or unset torch_backplane.inductor.config.kernels and "
-            f"{_backend.env_name('INDUCTOR')}"
-        )
 
 
 class SequenceOverrides(TritonKernelOverrides):

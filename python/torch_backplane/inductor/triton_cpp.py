@@ -19,7 +19,8 @@ from torch._inductor.virtualized import V
 
 from torch_backplane import _backend, compiler
 from torch_backplane.compat import replaces
-from torch_backplane.inductor.triton_code import SequenceKernel, language
+from torch_backplane.inductor.language import language
+from torch_backplane.inductor.triton_code import SequenceKernel
 
 
 @dataclass(frozen=True)

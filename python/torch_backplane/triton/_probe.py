@@ -24,7 +24,7 @@ def main(package: str) -> None:
 
 def _look() -> tuple[str, str]:
     install = f"pip install '{releases.requirement()}'"
-    if why := compiler.why_none():
+    if not compiler.is_available("ttir") and (why := compiler.why_none()):
         return f"kernels of Triton do not run: {why}", ""
     if importlib.util.find_spec("triton") is None:
         return "not installed: kernels of Triton do not run", install

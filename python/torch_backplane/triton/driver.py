@@ -79,7 +79,7 @@ class DialectDriver(DriverBase, metaclass=_Named):
         """Whether the process has a device that compiles kernels."""
         if not (_backend.loaded() and _module().is_available()):
             return False
-        return compiler.is_available() or compiler.is_available("ttir")
+        return compiler.has_target()
 
     def get_current_device(self) -> int:
         """Its index."""
