@@ -221,3 +221,13 @@ def test_F25_choices_are_measured_on_the_device(capfd):
     assert "  triton_mm_" in printed
     assert "  mm_tiles_" in printed
     assert "inf ms" not in printed
+
+
+@pytest.mark.parametrize("kernels", ["dialect", "triton"])
+def test_F25_cpp_has_no_templates(times, kernels):
+    arguments = [real(70, 131), real(131, 90)]
+    times["tiles"] = 3.0
+    with config.patch(kernels=kernels):
+        got, _ = compiled(lambda a, b: (a @ b).relu(), arguments, cpp_wrapper=True)
+    torch.testing.assert_close(got.cpu(), (arguments[0] @ arguments[1]).relu(), rtol=1e-3, atol=1e-3)
+    assert computed_by() == {"operator": 1}

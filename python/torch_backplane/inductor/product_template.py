@@ -13,7 +13,6 @@ from torch._inductor import config, ir
 from torch._inductor.select_algorithm import ExternKernelCaller, TritonTemplateCaller
 
 from torch_backplane.inductor import triton
-from torch_backplane.inductor.language import language
 
 # Rows, columns and depth of a block, for groups of one item and of several; torch shrinks them to small products.
 _BLOCKS = ((32, 64, 32), (64, 64, 32), (128, 128, 32))
@@ -24,8 +23,8 @@ def why_none() -> str:
     """Why templates are no choices; "" if they are."""
     if why := triton.why_none():
         return why
-    if config.cpp_wrapper and language() != "triton":
-        return "C++ around kernels of the dialect has none"
+    if config.cpp_wrapper:
+        return "C++ has none"
     return ""
 
 
