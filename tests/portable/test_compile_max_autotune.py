@@ -110,8 +110,8 @@ FUSED = {
         1e-4,
     ),
     "bias in a column, scaled": (
-        lambda a, b, c: torch.addmm(c, a * 0.1, b, alpha=0.5, beta=2).sin(),
-        lambda: [*product(), real(70, 1)],
+        lambda a, b, c: torch.addmm(c, a, b, alpha=0.5, beta=2).sin(),
+        lambda: [real(70, 131) * 0.1, real(131, 90), real(70, 1)],
         1e-4,
     ),
     "with another matrix": (lambda a, b, c: (a @ b) * c + c.cos(), lambda: [*product(), real(70, 90)], 1e-3),
