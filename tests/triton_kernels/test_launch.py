@@ -167,6 +167,15 @@ def test_T05_configurations_of_equal_kernels_are_timed_once(kernel, count, timed
         assert kernel.best_config.kwargs["BLOCK"] == min(equal, key=equal.get)
 
 
+def test_T05_blocks_that_no_memory_holds_are_refused():
+    from triton.runtime.errors import OutOfResources
+
+    x, out = torch.ones(1024, 1024, device=DEVICE), torch.zeros(1024, 1024, device=DEVICE)
+    with pytest.raises(OutOfResources, match="out of resource"):
+        kernels.matmul[(1, 1)](x, x, out, *[1024] * 4, 1, 1024, 1, 1024, 1, BM=1024, BN=1024, BK=1024)
+    assert out.sum().item() == 0
+
+
 @pytest.mark.skipif(takes_ttir(), reason="no two configurations are equal")
 def test_T05_equal_kernels_that_do_not_fit_are_tried_once(monkeypatch):
     from triton.runtime.errors import OutOfResources

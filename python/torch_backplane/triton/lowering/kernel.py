@@ -12,7 +12,7 @@ from torch_backplane.triton.lowering.placement import Placement
 from torch_backplane.triton.lowering.state import Lowering
 from torch_backplane.triton.reader import read
 from torch_backplane.triton.ttir import Type
-from torch_backplane.triton.words import Unsupported, memory, register
+from torch_backplane.triton.words import Unsupported, bytes_kept, memory, register
 
 _FOR_CORES = """#ifdef __GNUC__
 #define BT_ALIGNED __attribute__((aligned(64)))
@@ -25,6 +25,10 @@ _FOR_CORES = """#ifdef __GNUC__
 #define BT_ROLLED
 #endif
 """
+
+STACK_BYTES = 6 << 20
+"""For the arrays of one item: of a thread's 8 MiB on Linux, with a margin for its callers. It is more than the local
+memory of a target, so that a kernel with larger arrays is refused as one that needs too much of it."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Kernel:
     written: int
     """Bit i: the kernel may write what pointer i points to. All are set: one pointer may lead to another's tensor."""
     local_bytes: int
-    """Local memory of a group; 0 with one item, where arrays are on the stack."""
+    """Local memory of a group. With one item arrays are on the stack: 0, or their bytes if no stack holds them."""
     accesses: str
     """Of each pointer among the arguments, whether the kernel reads or writes through it: of :mod:`..pointers`."""
     messages: tuple[Message, ...] = ()
@@ -110,7 +114,8 @@ BP_KERNEL(generated, {max(1, len(parameters))}, Generated, {", ".join(parameters
 """
     arguments = tuple("ptr" if value.type.is_pointer else value.type.elem for value in function.arguments)
     written = (1 << max(1, len(parameters))) - 1
-    local_bytes = placement.local_bytes if placement else 0
+    stack_bytes = sum(bytes_kept(type) * size for type, size in low.arrays.values())
+    local_bytes = placement.local_bytes if placement else stack_bytes if stack_bytes > STACK_BYTES else 0
     return Kernel(
         function.name, text, arguments, written, local_bytes, low.pointers.accesses, messages=tuple(low.messages)
     )

@@ -56,8 +56,8 @@ class Lowering:
         """With several items: of variables that are the place of an item's own element, the element's number among
         the item's, and how its block is dealt (:attr:`Deal.key`)."""
         self.arrays: dict[str, tuple[Type, int]] = {}
-        """With several items: the arrays' elements. placement.py declares them; with one item each is declared where
-        it is needed."""
+        """The arrays' elements. With several items placement.py declares them; with one, each is declared where it is
+        needed."""
         self.carried: list[dict[int, Value]] = [{}]
         """Of the loop around: its blocks' arguments that are arrays, by the number of the result. See products.py."""
         self.messages: list[Message] = []
@@ -130,9 +130,8 @@ class Lowering:
     def array(self, type: Type, size: int | None = None) -> str:
         """A new array for a block."""
         name, size = self.text.name("a"), type.size if size is None else size
-        if self.items > 1:
-            self.arrays[name] = (type.scalar, size)
-        else:
+        self.arrays[name] = (type.scalar, size)
+        if self.items == 1:
             self.text.line(f"{kept(type)} {name}[{size}] BT_ALIGNED;")
         return name
 
