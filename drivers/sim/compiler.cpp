@@ -25,6 +25,7 @@ constexpr const char* kFlags =
 constexpr const char* kFastMath = "-freciprocal-math -fno-signed-zeros -ffp-contract=fast";
 
 constexpr const char* kUndefined = "undefined reference to";  // what a linker says
+constexpr const char* kInternal = "internal compiler error";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
@@ -167,7 +168,11 @@ Compiled Compiler::compile_unit(const bp_compile_request& request, const std::st
   for (const std::string& word : {std::string("-o"), object, std::string("-x"), std::string("c"), std::string("-"), std::string("-lm")}) {
     command.push_back(word);
   }
-  const Ended ended = run_child(command, source, folder.path());
+  Ended ended = run_child(command, source, folder.path());
+  if (has(ended.output, kInternal)) {  // Seen with GCC 12.2, of its loop vectoriser.
+    command.push_back("-fno-tree-vectorize");
+    ended = run_child(command, source, folder.path());
+  }
   const auto broke = [&](bp_status status, const std::string& why) {
     throw Error(status, "compiler.compile: " + std::string(request.name) + ": " + command[0] + " " + why);
   };
@@ -185,7 +190,7 @@ Compiled Compiler::compile_unit(const bp_compile_request& request, const std::st
   }
   // What a compiler says of the source names the unit, and a linker what is not there; all else is the compiler's own trouble.
   const bool about_source = has(out.log, named_unit(request)) || has(out.log, kUndefined);
-  if (!about_source || has(out.log, "internal compiler error") || has(out.log, "terminated program")) {
+  if (!about_source || has(out.log, kInternal) || has(out.log, "terminated program")) {
     broke(BP_INTERNAL, "failed with status " + std::to_string(ended.status) + ": " + first_error(out.log));
   }
   return out;

@@ -198,6 +198,14 @@ def test_a_compiler_that_breaks(
     assert said in text
 
 
+def test_a_kernel_on_which_the_vectorizer_breaks(built: Built, temporary: Path, tmp_path: Path) -> None:
+    body = 'case "$*" in *-fno-tree-vectorize*) exec cc "$@";; *-shared*) echo internal compiler error; exit 4;; esac'
+    compiler = script(tmp_path / "compiler", body + '; exec cc "$@"')
+    status, size, text = Sim(str(built.sim), f"compiler={compiler}").compile()
+    assert status == 0, text
+    assert size > 0
+
+
 def test_a_compiler_that_cannot_be_started(built: Built, temporary: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("#!/no/such/interpreter\n")
