@@ -26,7 +26,7 @@ CPP := $(shell find include backend drivers check_driver examples tests '{{cooki
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-all test-torch test-torch-all test-triton test-triton-opencl test-ecosystem cross conformance asan tsan ubsan fuzz soak gpu-check lint format docs bench dev venv minimal opencl dist clean
+.PHONY: help demo test test-all test-torch test-torch-all test-triton test-triton-opencl test-ecosystem cross conformance asan tsan ubsan fuzz fuzz-triton soak gpu-check lint format docs bench dev venv minimal opencl dist clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also an eighth of the long tests, and a quarter of those on other kinds of device)"
@@ -37,6 +37,7 @@ help:
 	@echo "make conformance  every operator, module and optimizer of PyTorch on the simulated device (ARGS=... goes to the command)"
 	@echo "make asan, ubsan, tsan  the drivers, the core and a part of the Python tests under a sanitizer"
 	@echo "make fuzz         random programs, device against CPU (ARGS=\"--programs 10000 --seed 1 --kinds all\"; ARGS=--compiled: under torch.compile); hostile options and files"
+	@echo "make fuzz-triton  random kernels, device against Triton's interpreter (ARGS=\"--programs 1000 --seed 1\")"
 	@echo "make soak         random work with everything checked, 5 minutes (ARGS=\"--seconds 60 --seed 7\")"
 	@echo "make gpu-check    all that needs an NVIDIA GPU, on the machine's own Python and CUDA torch (ARGS=\"--part build\" and so on)"
 	@echo "make lint         ruff, mypy, clang-format, the rules of the kernel dialect, include rules"
@@ -157,6 +158,11 @@ test-triton-opencl: dev opencl build/triton/$(TRITON)/.ready
 	    python -m pytest -n $(JOBS) --dist loadgroup tests/triton_kernels/test_language.py \
 	    $(if $(SAMPLE),--sample "$(SAMPLE):$$(git rev-parse --short=12 HEAD)") $(ARGS) || exit 1; \
 	done
+
+# Another seed each time.
+fuzz-triton: dev build/triton/$(TRITON)/.ready
+	OMP_NUM_THREADS=1 MYDEVICE_KERNELS=strict TRITON_CACHE_DIR=build/triton/cache PYTHONPATH=build/triton/$(TRITON):tests/triton_kernels \
+	  python -m random_kernels $(ARGS) --options items=1 items=64 items=8,order=down
 
 build/triton/$(TRITON)/.ready: $(VENV_READY)
 	python -m pip install -q $(PIP_FLAGS) --no-deps --target $(@D) triton==$(TRITON)
