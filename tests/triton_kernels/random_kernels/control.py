@@ -70,12 +70,14 @@ class Control(Writer):
         if self.m * self.n > 512:
             return
         x, y, acc, kind = self.pick("MN"), self.pick("MN"), self.name("acc"), self.chance.choice(["float32", "float16"])
+        scale = self.chance.choice(["", f" * {self.as_('float32', 'M')}[:, None]"])
+        product = f"tl.dot({self.cast(x, kind)}, tl.trans({self.cast(y, kind)}), {acc})"
         self.line(f"{acc} = tl.zeros((M, M), tl.float32)")
         self.line(f"for {self.name('i')} in range(steps):")
-        scaled = self.chance.choice(["", f"{acc} = {acc} * {self.cast(self.pick('M'), 'float32')}[:, None]"])
-        self.line(f"    {scaled or 'pass'}")
-        text = f"tl.dot({self.cast(x, kind)}, tl.trans({self.cast(y, kind)}), {acc})"
-        self.line(f"    {acc} = tl.minimum(tl.maximum({text}, -8.0), 8.0)" if scaled else f"    {acc} = {text}")
+        if scale:
+            self.line(f"    {acc} = {acc}{scale}")
+            product = f"tl.minimum(tl.maximum({product}, -8.0), 8.0)"
+        self.line(f"    {acc} = {product}")
         self.add(self.bounded(f"tl.sum({acc}, 1)", "float32"), "M", "float32")
 
     def call(self) -> None:

@@ -41,7 +41,7 @@ class Writer:
         self.seed = self.chance.randrange(1 << 30)
         self.m, self.n = 2 ** self.chance.randint(0, 3), 2 ** self.chance.randint(0, 5)
         if self.chance.random() < 0.15:
-            self.m, self.n = 2 ** self.chance.randint(0, 2), 128
+            self.m, self.n = 2 ** self.chance.randint(0, 1), 128
         self.dtypes = [self.chance.choice(INPUTS) for _ in range(4)]
         self.small = self.chance.choice([*SMALL])
         self.kinds: Counter[str] = Counter()
