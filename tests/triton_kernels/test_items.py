@@ -57,6 +57,48 @@ def test_T18_arrays_that_are_needed_at_different_times_share_local_memory():
 
 
 @triton.jit
+def widened(x, y, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows, columns, depth = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    left = tl.load(x + rows * K + depth[None, :]).to(tl.float32)
+    right = tl.load(y + depth[:, None] * N + columns).to(tl.float32)
+    tl.store(out + rows * N + columns, tl.dot(left, right))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_T18_halves_are_no_floats_where_local_memory_is_short(dtype):
+    sizes = {"M": 128, "N": 128, "K": 64}
+    large = compiled(widened, tensor(dtype), tensor(dtype), tensor(), **sizes)
+    assert large.local_bytes == 2 * 128 * 64 * 2
+    assert compiled(widened, *[tensor()] * 3, **sizes).local_bytes == 2 * 128 * 64 * 4
+    assert compiled(widened, tensor(dtype), tensor(dtype), tensor(), M=64, N=64, K=64).local_bytes == 2 * 64 * 64 * 4
+    x, y, out = torch.randn(128, 64, dtype=dtype), torch.randn(64, 128, dtype=dtype), torch.empty(128, 128)
+    found = out.to(DEVICE)
+    widened[(1,)](x.to(DEVICE), y.to(DEVICE), found, **sizes)
+    torch.testing.assert_close(found.cpu(), x.float() @ y.float(), rtol=1e-4, atol=1e-4)
+
+
+@triton.jit
+def large_then_small(x, out, N: tl.constexpr):
+    large, small = tl.arange(0, 4 * N), tl.arange(0, N)
+    tl.store(out + large, tl.gather(tl.load(x + large), 4 * N - 1 - large, 0))
+    a, b = tl.load(x + small) * 2, tl.load(x + N + small) * 3
+    c, d = tl.load(x + 2 * N + small) * 5, tl.load(x + 3 * N + small) * 7
+    for turn in range(2):
+        at = (small + turn + 1) % N
+        total = tl.gather(a, at, 0) - tl.gather(b, at, 0) + tl.gather(c, at, 0) - tl.gather(d, at, 0)
+        tl.store(out + (4 + turn) * N + small, total)
+
+
+def test_T18_small_arrays_share_the_memory_of_a_large_one():
+    assert compiled(large_then_small, tensor(), tensor(), N=256).local_bytes == 4 * 256 * 4
+    x, out = torch.randn(1024), torch.empty(1536, device=DEVICE)
+    large_then_small[(1,)](x.to(DEVICE), out, N=256)
+    a, b, c, d = x.reshape(4, 256)
+    total = a * 2 - b * 3 + c * 5 - d * 7
+    torch.testing.assert_close(out.cpu(), torch.cat([x.flip(0), total.roll(-1), total.roll(-2)]))
+
+
+@triton.jit
 def carried_pointers(x, y, out, n, M: tl.constexpr, N: tl.constexpr):
     at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
     p, q, total = x + at, y + at, tl.zeros([M, N], tl.float32)

@@ -10,7 +10,8 @@ from torch_backplane.triton.lowering.state import Lowering
 DEVICE = ""
 """The array that stands for all of the device's memory."""
 _POINTER = re.compile(r"BP_GLOBAL \w+\* (?:const )?(\w+)")
-_ASSIGNS = re.compile(r"\s*(?:[-+*|&^]|<<|>>)?=(?!=)")
+ASSIGNS = re.compile(r"\s*(?:[-+*|&^]|<<|>>)?=(?!=)")
+"""What follows an element that is written."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class Accesses:
                 if array:  # a pointer to it
                     found += [Access(array, False), Access(array, True)]
                 continue
-            end = _closing(line, start)
-            assigned = _ASSIGNS.match(line, end + 1)
+            end = closing(line, start)
+            assigned = ASSIGNS.match(line, end + 1)
             is_atomic = line[match.start() - 1 : match.start()] == "&"
             own = None
             if array and line[start:end] in self._dealt:
@@ -86,7 +87,8 @@ class Accesses:
                 text[at], self.lines[at] = "", []
 
 
-def _closing(line: str, start: int) -> int:
+def closing(line: str, start: int) -> int:
+    """Where the bracket closes that was opened before a place."""
     depth = 1
     for at in range(start, len(line)):
         depth += (line[at] == "[") - (line[at] == "]")

@@ -42,9 +42,9 @@ class _Path:
 class Barriers:
     """Of the lines of a program, given their accesses to memory that items share."""
 
-    def __init__(self, text: list[str], accesses: list[set[Access]], shared: list[list[str]]) -> None:
-        """``shared``: the arrays that lie in the same memory."""
-        self._place_of = {name: number for number, place in enumerate(shared) for name in place}
+    def __init__(self, text: list[str], accesses: list[set[Access]], sharing: set[frozenset[str]]) -> None:
+        """``sharing``: pairs of arrays that lie in the same memory."""
+        self._sharing = sharing
         self.placed: set[int] = set()
         """The lines of the places that need one."""
         self.clashes: set[frozenset[str]] = set()
@@ -58,7 +58,7 @@ class Barriers:
             return False
         if one.array == other.array:
             return one.own is None or one.own != other.own
-        return one.array in self._place_of and self._place_of[one.array] == self._place_of.get(other.array)
+        return frozenset((one.array, other.array)) in self._sharing
 
     def _run(self, lines: list[_Line], paths: list[_Path]) -> list[_Path]:
         skipped: list[_Path] = []

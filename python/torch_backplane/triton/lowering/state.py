@@ -161,10 +161,11 @@ class Lowering:
         return name
 
     def _is_same_array(self, op: Op) -> bool:
-        """Whether a move leaves the order as it is, and its operand is in an array, or worth one."""
-        if op.name not in ("tt.reshape", "tt.expand_dims"):
+        """Whether an operation leaves elements and order as they are, and its operand is in an array, or worth one."""
+        source = op.operands[0] if op.operands else None
+        is_same = op.name in ("tt.reshape", "tt.expand_dims")
+        if source is None or not (is_same or (op.name == "arith.extf" and kept(source.type) == kept(op.result.type))):
             return False
-        source = op.operands[0]
         return isinstance(self.forms[source], Array) or self.uses.cost(source) > CHEAP
 
     def _store(self, nest: Nest, array: str, value: Value, text: str) -> None:
