@@ -1,4 +1,6 @@
-"""Writes the table of docs/ecosystem.md out of docs/ecosystem.json, which `make test-ecosystem` writes.
+"""Writes the tables of docs/ecosystem.md.
+
+They are read from docs/ecosystem.json, which `make test-ecosystem` writes, and tests/ecosystem/flag_gems_wrong.py.
 
 python docs/site/ecosystem.py
 """
@@ -6,12 +8,14 @@ python docs/site/ecosystem.py
 from __future__ import annotations
 
 import json
-import re
+import runpy
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- results: written by docs/site/ecosystem.py -->\n", "<!-- end of results -->"
+BEGIN_WRONG, END_WRONG = "<!-- FlagGems: written by docs/site/ecosystem.py -->\n", "<!-- end of FlagGems -->"
+WRONG = runpy.run_path(str(DOCS.parent / "tests/ecosystem/flag_gems_wrong.py"))["WRONG"]
 
 
 def table(results: dict[str, Any]) -> str:
@@ -27,16 +31,26 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def wrong_table(wrong: list[tuple[str, str, dict[str, str]]]) -> str:
+    """A row for what is wrong and the dtypes in which it is."""
+    lines = ["| operators | dtypes | what happens | whose it is |", "|---|---|---|---|"]
+    for what, whose, operators in wrong:
+        by_dtypes: dict[str, list[str]] = {}
+        for name, dtypes in operators.items():
+            by_dtypes.setdefault(", ".join(dtypes.split()), []).append(f"`{name}`")
+        lines += [f"| {', '.join(names)} | {dtypes} | {what} | {whose} |" for dtypes, names in by_dtypes.items()]
+    return "\n".join(lines) + "\n"
+
+
 def written(page: str, results: dict[str, Any]) -> str:
-    """The page with the table in its place."""
-    assert BEGIN in page
-    assert END in page
-    return re.sub(
-        f"{re.escape(BEGIN)}.*?{re.escape(END)}",
-        lambda _: BEGIN + "\n" + table(results) + "\n" + END,
-        page,
-        flags=re.DOTALL,
-    )
+    """The page with the tables in their places."""
+    tables = (BEGIN, END, table(results)), (BEGIN_WRONG, END_WRONG, wrong_table(WRONG))
+    for begin, end, text in tables:
+        before, _, rest = page.partition(begin)
+        _, found, after = rest.partition(end)
+        assert found
+        page = f"{before}{begin}\n{text}\n{end}{after}"
+    return page
 
 
 if __name__ == "__main__":

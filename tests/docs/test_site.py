@@ -99,6 +99,7 @@ def test_the_ecosystems_table_is_that_of_the_last_results():
     results = json.loads((ROOT / "docs/ecosystem.json").read_text())
     page = text_of("docs/ecosystem.md")
     assert ecosystem.written(page, results) == page
+    assert "| `zero` | float32, float16, bfloat16, float64, int32, int64, bool | writes zeros" in page
     assert results
     assert not any(found["failed"] for found in results.values())
     for found in results.values():
