@@ -56,10 +56,34 @@ def exchanged(x, y, out, n, N: tl.constexpr):
     tl.store(out + at, tl.atomic_xchg(x + at, tl.load(x + N - 1 - at)))
 
 
+@triton.jit
+def behind_a_return(x, y, out, n, N: tl.constexpr):
+    at = tl.arange(0, N)
+    before = tl.load(x + N - 1 - at)
+    if n > 5:
+        return
+    tl.store(x + at, at)
+    tl.store(y + at, before)
+
+
+@triton.jit
+def behind_branches_and_a_return(x, y, out, n, N: tl.constexpr):
+    at = tl.arange(0, N)
+    before = tl.load(x + at)
+    if n > 2:
+        before = tl.load(x + N - 1 - at)
+        if n > 5:
+            return
+    tl.store(x + at, at)
+    tl.store(y + at, before)
+
+
 def expected(kernel, x, y, out, n):
     flipped, at = x.flip(0), torch.arange(len(x), dtype=x.dtype)
     if kernel is reversed_in_place or kernel is moved_by_a_branch:
         return flipped, y, out
+    if kernel in (behind_a_return, behind_branches_and_a_return):
+        return at, flipped, out
     if kernel is moved_by_one:
         return torch.cat([x[:1], x[:-1] * 2]), y, out
     if kernel is masked_by_others:
@@ -85,6 +109,8 @@ def expected(kernel, x, y, out, n):
         moved_by_a_loop,
         moved_by_a_branch,
         exchanged,
+        behind_a_return,
+        behind_branches_and_a_return,
     ],
 )
 def test_T01_a_block_is_read_before_one_is_written(kernel, length):

@@ -261,6 +261,8 @@ def branch(low: Lowering, function: Function, block: Block, holders: Sequence[Ho
     def follow(target: tuple[str, list[Value]]) -> None:
         label, values = target
         following = next(one for one in function.blocks if one.label == label)
+        for value in values:
+            low.settle(value)
         low.forms.update(list(zip(following.arguments, [low.forms[value] for value in values], strict=True)))
         branch(low, function, following, holders)
 

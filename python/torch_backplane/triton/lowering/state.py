@@ -204,8 +204,9 @@ class Lowering:
         for value in loads:
             if not isinstance(self.forms.get(value), Lazy):
                 continue
-            here = ancestor(op, value.home)
-            if here is not None and any(at > here.position for at in self.uses.roots(value)):
+            home = value.home
+            here = ancestor(op, home) or home.ops[-1]  # in a later block of the function
+            if any(at > here.position for at in self.uses.roots(value)):
                 self.keep(value)
             else:
                 self._loads.append(value)
