@@ -57,6 +57,13 @@ def exchanged(x, y, out, n, N: tl.constexpr):
 
 
 @triton.jit
+def by_way_of_itself(x, y, out, n, N: tl.constexpr):
+    at = tl.arange(0, N)
+    rows = at[:, None] * 0 + tl.load(x + tl.arange(0, 4))[None, :]
+    tl.store(x + at, tl.sum(tl.load(x + rows), 1) + tl.load(x + tl.load(x + at)))
+
+
+@triton.jit
 def behind_a_return(x, y, out, n, N: tl.constexpr):
     at = tl.arange(0, N)
     before = tl.load(x + N - 1 - at)
@@ -82,6 +89,8 @@ def expected(kernel, x, y, out, n):
     flipped, at = x.flip(0), torch.arange(len(x), dtype=x.dtype)
     if kernel is reversed_in_place or kernel is moved_by_a_branch:
         return flipped, y, out
+    if kernel is by_way_of_itself:
+        return x[x[:4].long()].sum() + x[x.long()], y, out
     if kernel in (behind_a_return, behind_branches_and_a_return):
         return at, flipped, out
     if kernel is moved_by_one:
@@ -109,6 +118,7 @@ def expected(kernel, x, y, out, n):
         moved_by_a_loop,
         moved_by_a_branch,
         exchanged,
+        by_way_of_itself,
         behind_a_return,
         behind_branches_and_a_return,
     ],

@@ -65,6 +65,23 @@ class Control(Writer):
             with self.block("else:") as inner:
                 self.assign(targets[-1], inner)
 
+    def leave(self) -> None:
+        """Some programs end here. What follows is in another block of the function, twice behind a nested return."""
+        if self.has_left or self.depth > 1:
+            return
+        self.has_left = True
+        condition = self.chance.choice(["pid == 1", f"{self.pick('', SIGNED)[0]} > 0"])
+        if self.chance.random() < 0.5:
+            self.line(f"if {condition}:")
+            self.line("    return")
+            return
+        targets = [self.carried() for _ in range(self.chance.randint(0, 2))]
+        with self.block(f"if {condition}:") as inner:
+            for target in targets:
+                self.assign(target, inner)
+            self.line(f"if m > {self.chance.choice([0, 4])}:")
+            self.line("    return")
+
     def accumulate(self) -> None:
         """A sum of products that a loop carries."""
         if self.m * self.n > 512:

@@ -71,7 +71,7 @@ class Program(Expressions, Memory, Control):
     INNER: ClassVar = dict(PLAIN, scan=1, sort=1, deep=1, product=1, write_and_read=2, block_pointer=1, atomic=1)
     INNER |= dict(atomic_of_floats=1, loop=1, while_loop=1, branch=1, tuples=1, early=1)
     OUTER: ClassVar = dict(INNER, scan=2, top=1, histogram=1, batches=1, descriptor=1, load_small=1, store=2)
-    OUTER |= dict(atomic_result=1, accumulate=1, loop=2, branch=2, call=1)
+    OUTER |= dict(atomic_result=1, accumulate=1, loop=2, branch=2, call=1, leave=1)
 
     def __init__(self, seed: float) -> None:
         super().__init__(seed)
@@ -82,8 +82,6 @@ class Program(Expressions, Memory, Control):
         self.load()
         self.values += [("l2", "M", self.dtypes[2]), ("l3", "N", self.dtypes[3])]
         self.lines += ["    l2 = tl.load(x2 + tl.arange(0, M))", "    l3 = tl.load(x3 + tl.arange(0, N))"]
-        if self.chance.random() < 0.15:
-            self.lines += ["    if pid == 1:", f"        if m > {self.chance.choice([0, 4])}:", "            return"]
         for _ in range(self.chance.randint(4, 16)):
             self.statement(self.OUTER)
         while self.outputs < 3:

@@ -49,6 +49,7 @@ class Writer:
         self.lines: list[str] = []
         self.values: list[Value] = []
         self.count = self.outputs = 0
+        self.has_left = False
         self.depth = 1
 
     def line(self, text: str) -> None:

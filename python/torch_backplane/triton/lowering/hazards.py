@@ -27,7 +27,8 @@ def keep_loads(low: Lowering, pointers: Value, *others: Value) -> None:
     """
     for load, is_elsewhere in reads(low, pointers, *others).loads.items():
         form = low.forms[load]
-        assert isinstance(form, Lazy)
+        if not isinstance(form, Lazy):  # computed with another one
+            continue
         source = form.op.operands[0]
         if (is_elsewhere or source is not pointers) and low.pointers.may_overlap(source, pointers):
             low.keep(load)
