@@ -71,6 +71,7 @@ def hold(report: Report, *not_offered: str) -> None:
         "collective",
         "graph",
         "stream",
+        "ttir",
         *not_offered,
     }
     of_streams = {name for name in report.not_offered if name.startswith(("stream.", "graph."))}
