@@ -26,7 +26,7 @@ CPP := $(shell find include backend drivers check_driver examples tests '{{cooki
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-all test-torch test-torch-all test-triton test-triton-opencl test-ecosystem cross conformance asan tsan ubsan fuzz fuzz-triton soak gpu-check lint format docs bench dev venv minimal opencl dist clean
+.PHONY: help demo test test-all test-torch test-torch-all test-triton test-triton-opencl test-ecosystem test-vllm cross conformance asan tsan ubsan fuzz fuzz-triton soak gpu-check lint format docs bench dev venv minimal opencl dist clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also an eighth of the long tests, and a quarter of those on other kinds of device)"
@@ -45,6 +45,7 @@ help:
 	@echo "make docs         the documents as a site, in build/site"
 	@echo "make test-triton  Triton kernels on the simulated device, by the Triton of TRITON=$(TRITON); test-triton-opencl: on PoCL"
 	@echo "make test-ecosystem  libraries of the package index on the device, in an environment of its own; writes the table of docs/ecosystem.md"
+	@echo "make test-vllm    vLLM on the device, in an environment of its own; writes the table of docs/ecosystem.md"
 	@echo "make bench        measure the device against the CPU (ARGS=... goes to the benchmark)"
 	@echo "make dev          after editing C or C++: compile what changed, into the installed backend"
 	@echo "make dist         the sdist and the wheel, into dist/: the same commit gives the same bytes"
@@ -182,6 +183,21 @@ $(ECOSYSTEM_ENV)/.ready: $(wildcard examples/lora/requirements.txt tests/ecosyst
 	$(ECOSYSTEM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) -c $(ECOSYSTEM_ENV)/constraints.txt $(foreach file,$(wildcard examples/lora/requirements.txt tests/ecosystem/requirements.txt),-r $(file))
 	$(ECOSYSTEM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) --no-deps triton==$(TRITON) -r tests/ecosystem/requirements-triton.txt
 	$(ECOSYSTEM_ENV)/bin/python tests/ecosystem/without_cuda.py
+	touch $@
+
+# vLLM needs a Transformers of its own. Its wheel is built without kernels: those are CUDA's.
+VLLM_ENV := build/vllm-env
+test-vllm: dev $(VLLM_ENV)/.ready
+	env -u VIRTUAL_ENV PYTHONPATH=tests $(VLLM_ENV)/bin/python -m pytest -p ecosystem_results --results docs/ecosystem.json tests/serving $(ARGS)
+	python docs/site/ecosystem.py
+
+$(VLLM_ENV)/.ready: pyproject.toml tests/ecosystem/without_cuda.py $(VENV_READY)
+	test -x $(VLLM_ENV)/bin/python || python -m venv $(VLLM_ENV)
+	python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' > "$$($(VLLM_ENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/backplane-venv.pth"
+	$(VLLM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) setuptools setuptools_scm setuptools-rust cmake ninja packaging wheel jinja2 grpcio-tools
+	VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.32.0 $(VLLM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) --no-build-isolation --no-binary vllm \
+	  vllm==0.32.0 torch==2.13.0 torchvision==0.28.0 triton==3.7.1 numba==0.65.0 peft==0.21.2
+	$(VLLM_ENV)/bin/python tests/ecosystem/without_cuda.py
 	touch $@
 
 bench: dev

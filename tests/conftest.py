@@ -16,6 +16,8 @@ import system_packages
 collect_ignore = [] if "ecosystem_results" in sys.modules else ["ecosystem"]
 if importlib.util.find_spec("triton") is None:
     collect_ignore.append("triton_kernels")  # `make test-triton` brings it
+if importlib.util.find_spec("vllm") is None:
+    collect_ignore.append("serving")  # `make test-vllm` brings it
 
 os.environ.setdefault("MYDEVICE_KERNELS", "off")  # what stands below compiled kernels is tested without them
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
-ROW = re.compile(r"^\| ([A-IKPTV]\d\d) \| (.+) \|$", re.MULTILINE)  # R01 and on are rules of the linter
+ROW = re.compile(r"^\| ([A-IKPSTV]\d\d) \| (.+) \|$", re.MULTILINE)  # R01 and on are rules of the linter
 
 
 def found_by_row() -> dict[str, list[str]]:
@@ -18,7 +18,7 @@ def found_by_row() -> dict[str, list[str]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 for part in node.name.upper().split("_"):
-                    if re.fullmatch(r"[A-IKPTV]\d\d", part):
+                    if re.fullmatch(r"[A-IKPSTV]\d\d", part):
                         found[part].append(f"{path.relative_to(TESTS).as_posix()}::{node.name}")
     return found
 

@@ -163,7 +163,6 @@ def _graph_pass() -> Any:
     from torch._inductor.custom_graph_pass import CustomGraphModulePass
 
     from torch_backplane.inductor import attention, random
-    from torch_backplane.inductor.language import language
 
     class Pass(CustomGraphModulePass):
         def __call__(self, gm: torch.fx.GraphModule) -> None:
@@ -173,12 +172,19 @@ def _graph_pass() -> Any:
             random.keep_order(gm)
 
         def uuid(self) -> str:
-            facts = [version("torch-backplane"), _sources(), language()]
-            if compiler.has_target():  # a graph may be for any of the devices
-                facts += [str(compiler.target(index)) for index in range(_module().device_count())]
-            return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+            return cache_key()
 
     return Pass()
+
+
+def cache_key() -> str:
+    """What code for the device depends on beside the graph and torch: a part of the key of every cache of such code."""
+    from torch_backplane.inductor.language import language
+
+    facts = [version("torch-backplane"), _sources(), language()]
+    if compiler.has_target():  # a graph may be for any of the devices
+        facts += [str(compiler.target(index)) for index in range(_module().device_count())]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 
 def _cpp_wrapper() -> type[Any]:

@@ -1,0 +1,50 @@
+"""What vLLM can do and this plugin does not serve: refused by its name when the engine starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch_backplane import _backend
+
+SPECULATION = ("ngram", "draft_model")
+
+
+def refused(config: Any) -> list[str]:
+    """The settings of a ``VllmConfig`` that are not served, each with what to change."""
+    from vllm.triton_utils import HAS_TRITON
+
+    model, parallel, speculative = config.model_config, config.parallel_config, config.speculative_config
+    found = {
+        "the V2 model runner: unset VLLM_USE_V2_MODEL_RUNNER": config.use_v2_model_runner,
+        "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
+        "prefill_context_parallel_size": parallel.prefill_context_parallel_size > 1,
+        "enable_expert_parallel": parallel.enable_expert_parallel,
+        "enable_eplb": parallel.enable_eplb,
+        "enable_dbo": parallel.enable_dbo,
+        "several nodes (nnodes)": parallel.nnodes > 1,
+        "kv_transfer_config": config.kv_transfer_config is not None,
+        "ec_transfer_config": config.ec_transfer_config is not None,
+        "offloaded weights (cpu_offload_gb and the like)": _offloads(config.offload_config),
+        "an additional_config that is not a dict": not isinstance(config.additional_config, dict),
+    }
+    if model is not None:
+        found |= {
+            "multi-head latent attention (MLA)": model.use_mla,
+            "models with a recurrent state (Mamba, linear attention)": model.is_hybrid or model.has_inner_state,
+            "models that attend to images in both directions (mm_prefix)": model.is_mm_prefix_lm,
+        }
+    if speculative is not None:
+        method = speculative.method
+        found[f"speculation by {method}: {' and '.join(SPECULATION)} are"] = method not in SPECULATION
+        found["speculation without Triton: pip install triton==3.7.1"] = not HAS_TRITON
+    return [name for name, is_there in found.items() if is_there]
+
+
+def _offloads(config: Any) -> bool:
+    return config is not None and bool(config.uva.cpu_offload_gb or config.prefetch.offload_group_size)
+
+
+def check(config: Any) -> None:
+    """Raise for the first look at a configuration that asks for such a thing."""
+    if found := refused(config):
+        raise NotImplementedError(f"not served on {_backend.device}: {'; '.join(found)} (docs/vllm.md)")

@@ -1,0 +1,110 @@
+"""vLLM on the device: several devices, compiled graphs, draft tokens, and a server, in processes of their own"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+import tiny_models
+from engines import engine, tokens
+
+COUNT = 12
+PROMPTS = tiny_models.prompts(3, seed=11)
+
+
+@pytest.mark.parametrize(
+    ("options", "transport"),
+    [
+        ({"tensor_parallel_size": 2}, "native"),
+        ({"tensor_parallel_size": 2}, "staged"),
+        ({"pipeline_parallel_size": 2}, "native"),
+    ],
+    ids=["tensors", "tensors staged", "pipeline"],
+)
+def test_S06_two_devices(folder, expected, options, transport, monkeypatch):
+    monkeypatch.setenv("MYDEVICE_DIST", transport)
+    with engine(folder("llama"), **options) as llm:
+        assert tokens(llm, PROMPTS, COUNT) == expected("llama", PROMPTS, COUNT)
+
+
+def test_S06_more_devices_than_there_are(folder):
+    with pytest.raises(Exception, match="device"), engine(folder("llama"), tensor_parallel_size=4):
+        pass
+
+
+@pytest.mark.parametrize("mode", [2, 3])
+def test_S06_compiled_graphs(folder, expected, mode):
+    """The second engine reads what the first has compiled."""
+    for _ in range(2):
+        with engine(folder("llama"), enforce_eager=False, compilation_config={"mode": mode}) as llm:
+            assert tokens(llm, PROMPTS, COUNT) == expected("llama", PROMPTS, COUNT)
+
+
+def asked(port, path, body=None):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method="POST" if body else "GET")
+    request.add_header("Content-Type", "application/json")
+    data = json.dumps(body).encode() if body else None
+    try:
+        with urllib.request.urlopen(request, data, timeout=240) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_S06_a_server(folder, expected, tmp_path):
+    """``vllm serve``: tokens, errors of a client, a client that goes away, and its end by a signal."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["--dtype", "float32", "--enforce-eager", "--max-model-len", "128", "--kv-cache-memory-bytes", str(8 << 20)]
+    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder("llama")), *words]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
+    log = (tmp_path / "log").open("w+")
+    env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, cwd=tmp_path)
+
+    def complete(prompt, **options):
+        body = {"model": "tiny", "prompt": prompt, "temperature": 0, "ignore_eos": True, "max_tokens": COUNT, **options}
+        return asked(port, "/v1/completions", body)
+
+    try:
+        for _ in range(540):
+            time.sleep(1)
+            assert server.poll() is None, (tmp_path / "log").read_text()[-4000:]
+            try:
+                if asked(port, "/health")[0] == 200:
+                    break
+            except OSError:
+                continue
+        want = expected("llama", PROMPTS, COUNT)
+        for prompt, row in zip(PROMPTS, want, strict=True):
+            status, text = complete(prompt, return_token_ids=True)
+            assert status == 200, text
+            assert json.loads(text)["choices"][0]["token_ids"] == row
+        for wrong in ({"temperature": -1}, {"max_tokens": -1}, {"top_p": 3}, {"prompt": [7] * 500}):
+            status, text = complete(**{"prompt": PROMPTS[0], **wrong})
+            assert 400 <= status < 500, (wrong, text)
+        with socket.create_connection(("127.0.0.1", port)) as client:  # which asks, and is gone
+            body = {"model": "tiny", "prompt": PROMPTS[0], "max_tokens": 80, "stream": True, "ignore_eos": True}
+            body = json.dumps(body)
+            head = "POST /v1/completions HTTP/1.1", "Host: x", "Content-Type: application/json"
+            client.sendall("\r\n".join((*head, f"Content-Length: {len(body)}", "", body)).encode())
+            assert client.recv(16)
+        status, text = complete(PROMPTS[1], return_token_ids=True)
+        assert json.loads(text)["choices"][0]["token_ids"] == want[1]
+        messages = [{"role": "user", "content": "5 6"}]
+        status, text = asked(port, "/v1/chat/completions", {"model": "tiny", "messages": messages, "max_tokens": 4})
+        assert status == 200, text
+        assert "vllm:prompt_tokens_total" in asked(port, "/metrics")[1]
+        server.send_signal(signal.SIGINT)
+        assert server.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
+    finally:
+        server.kill()
+        server.wait()
+        log.close()

@@ -1,0 +1,100 @@
+"""vLLM on the device: greedy tokens of seven kinds of models, caches, adapters, quantized weights, against the CPU"""
+
+import pytest
+import tiny_models
+import torch
+from engines import engine, generated, tokens
+from vllm import SamplingParams
+
+LIBRARIES = ("vllm", "transformers")
+COUNT = 16
+PROMPTS = tiny_models.prompts()
+
+
+@pytest.mark.sample
+def test_S01_greedy_tokens_are_those_of_transformers_on_the_cpu(folder, expected):
+    want = expected("llama", PROMPTS, COUNT)
+    assert len({token for row in want for token in row}) > 10
+    with engine(folder("llama")) as llm:
+        assert tokens(llm, PROMPTS, COUNT) == want
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3_moe", "gemma2", "gemma3", "bloom"])
+def test_S01_models(folder, expected, name):
+    with engine(folder(name)) as llm:
+        assert tokens(llm, PROMPTS, COUNT) == expected(name, PROMPTS, COUNT)
+
+
+def test_S01_embeddings_of_an_encoder(folder):
+    model = tiny_models.made("bert")
+    with torch.no_grad():
+        want = [model(torch.tensor([one])).last_hidden_state[0, 0] for one in PROMPTS]
+    with engine(folder("bert"), runner="pooling") as llm:
+        found = llm.embed([{"prompt_token_ids": one} for one in PROMPTS], use_tqdm=False)
+    for one, row in zip(found, want, strict=True):
+        torch.testing.assert_close(torch.tensor(one.outputs.embedding), torch.nn.functional.normalize(row, dim=0))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"enable_prefix_caching": True, "block_size": 16},
+        {"enable_prefix_caching": False, "max_num_batched_tokens": 8, "max_num_seqs": 4},
+        {"async_scheduling": False, "max_num_seqs": 2},
+        {"model_impl": "transformers"},
+    ],
+    ids=["prefixes", "chunks", "synchronous", "transformers"],
+)
+def test_S02_ways_to_schedule(folder, expected, options):
+    """A prompt that was seen before, one that takes several steps, more requests than run at once."""
+    prompts = [*PROMPTS, PROMPTS[0], [*PROMPTS[0], 9], [*PROMPTS[0][:20], 11, 12]]
+    with engine(folder("llama"), **options) as llm:
+        assert tokens(llm, prompts, COUNT) == expected("llama", prompts, COUNT)
+        assert tokens(llm, prompts[:2], COUNT) == expected("llama", prompts[:2], COUNT)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_S02_a_full_cache_preempts_requests(folder, expected, name):
+    """A cache that holds two of eight requests of 48 tokens each."""
+    prompts = tiny_models.prompts(8, seed=6, longest=20)
+    options = {"num_gpu_blocks_override": 10, "block_size": 16, "max_model_len": 64, "disable_log_stats": False}
+    with engine(folder(name), **options) as llm:
+        assert tokens(llm, prompts, 28) == expected(name, prompts, 28)
+        metrics = {one.name: one for one in llm.get_metrics()}
+    assert metrics["vllm:num_preemptions"].value > 0
+
+
+def test_S02_long_prompts_are_computed_in_pieces(folder, expected, monkeypatch):
+    from torch_backplane.vllm import attention
+
+    cut = []
+    original = attention.Builder._parts
+
+    def parts(self, starts, lengths):
+        found = list(original(self, starts, lengths))
+        cut.extend(part for part in found if part.length < part.new)
+        return found
+
+    monkeypatch.setattr(attention, "LIMIT", 1 << 11)
+    monkeypatch.setattr(attention.Builder, "_parts", parts)
+    for name in ("llama", "gemma2"):
+        with engine(folder(name)) as llm:
+            assert tokens(llm, PROMPTS, COUNT) == expected(name, PROMPTS, COUNT)
+    assert cut
+
+
+@pytest.mark.parametrize("kind", ["fp8", "fp8_e5m2"])
+def test_S02_a_cache_of_float8(folder, kind):
+    """Logarithms of probabilities are near those of a cache in float32, and are not the same."""
+    found = {}
+    for cache in ("auto", kind):
+        with engine(folder("llama"), kv_cache_dtype=cache) as llm:
+            out = generated(llm, [PROMPTS[0]], SamplingParams(temperature=0, max_tokens=1, logprobs=5))
+            llm_tokens = tokens(llm, PROMPTS, COUNT)
+        found[cache] = out[0].outputs[0].logprobs[0], llm_tokens
+    (exact, right), (near, rough) = found["auto"], found[kind]
+    assert sum(a == b for one, two in zip(right, rough, strict=True) for a, b in zip(one, two, strict=True)) > 8
+    shared = exact.keys() & near.keys()
+    assert shared
+    assert exact != near
+    assert all(abs(exact[key].logprob - near[key].logprob) < 2.0 for key in shared)

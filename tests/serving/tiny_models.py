@@ -1,0 +1,83 @@
+"""Models that are small, random and the same each time, with a tokenizer whose words are numbers."""
+
+import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+VOCABULARY = 256
+LENGTH = 256
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": LENGTH,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GROUPED = {**SIZES, "num_key_value_heads": 2, "tie_word_embeddings": False}
+WINDOWS = {**GROUPED, "tie_word_embeddings": True, "head_dim": 16, "num_hidden_layers": 4, "sliding_window": 8, "query_pre_attn_scalar": 16}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}
+
+CONFIGURATIONS = {
+    "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", GROUPED),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {**GROUPED, **EXPERTS}),
+    "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", {**WINDOWS, "attn_logit_softcapping": 2.0}),
+    "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", {**WINDOWS, "sliding_window_pattern": 2}),
+    "gpt_oss": (
+        "GptOssForCausalLM",
+        "GptOssConfig",
+        {**WINDOWS, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "bloom": ("BloomForCausalLM", "BloomConfig", {**SIZES, "n_head": 4, "n_layer": 2}),
+    "bert": ("BertModel", "BertConfig", SIZES),
+}
+
+
+def made(name, seed=7):
+    architecture, config, options = CONFIGURATIONS[name]
+    torch.manual_seed(seed)
+    options = {key: value for key, value in options.items() if name != "gpt_oss" or key != "query_pre_attn_scalar"}
+    model = getattr(transformers, architecture)(getattr(transformers, config)(**options)).float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # biases, norms and sinks too, which are zeros and ones
+            if parameter.dim() == 1:
+                parameter += torch.randn_like(parameter) * 0.1
+    return model
+
+
+def save(name, folder):
+    made(name).save_pretrained(folder)
+    save_tokenizer(folder)
+
+
+def save_tokenizer(folder):
+    words = {"<pad>": 0, "<s>": 1, "</s>": 2, **{str(index): index for index in range(3, VOCABULARY)}}
+    fast = Tokenizer(WordLevel(words, unk_token="<pad>"))
+    fast.pre_tokenizer = Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=fast, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<pad>"
+    )
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+    tokenizer.save_pretrained(folder)
+
+
+def prompts(count=4, seed=5, longest=40):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(2, longest, (count,), generator=generator).tolist()
+    return [torch.randint(3, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
+
+
+def greedy(model, prompts, count):
+    model.generation_config.eos_token_id = None
+    found = []
+    for prompt in prompts:
+        row = model.generate(torch.tensor([prompt]), max_new_tokens=count, do_sample=False, use_cache=True)
+        found.append(row[0, len(prompt) :].tolist())
+    return found
