@@ -1,12 +1,14 @@
 """vLLM on the device: ``make test-vllm``, in an environment of its own. Nothing is downloaded: models are made here."""
 
 import os
+from pathlib import Path
 
 # Before torch and vLLM. One process has many engines, one after the other; a test that says so starts more processes.
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1", VLLM_DO_NOT_TRACK="1")
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1")
-os.environ["MYDEVICE_KERNELS"] = os.environ.get("SERVING_KERNELS", "off")
+os.environ["MYDEVICE_KERNELS"] = os.environ.get("SERVING_KERNELS", "wait")  # "off": quicker, and without Triton
 os.environ.setdefault("MYDEVICE_INTEGRATIONS", "none")  # the plugin needs none of them
+os.environ.setdefault("VLLM_CACHE_ROOT", str(Path(__file__).parents[2] / "build" / "vllm-cache"))
 
 import pytest
 import tiny_models

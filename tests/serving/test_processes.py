@@ -14,6 +14,7 @@ import pytest
 import tiny_models
 from engines import engine, tokens
 
+LIBRARIES = ("vllm",)
 COUNT = 12
 PROMPTS = tiny_models.prompts(3, seed=11)
 

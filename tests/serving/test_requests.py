@@ -11,6 +11,7 @@ from vllm.exceptions import VLLMValidationError
 
 from torch_backplane.vllm import platform, releases
 
+LIBRARIES = ("vllm",)
 COUNT = 12
 PROMPTS = tiny_models.prompts(4, seed=9)
 
@@ -134,6 +135,11 @@ def made(folder, **options):
 def test_S03_what_is_not_served_is_refused_by_name(folder, name, model, options):
     with pytest.raises((NotImplementedError, ValueError), match=f"not served on mydevice: .*{name}"):
         made(folder(model), **options)
+
+
+def test_S03_quantization_that_is_not_served_is_refused_by_name(folder):
+    with pytest.raises((NotImplementedError, ValueError), match=r"fp8.* not supported in mydevice"):
+        made(folder("llama"), quantization="fp8", dtype="bfloat16")
 
 
 def test_S03_attention_that_is_not_computed_is_refused_by_name(folder):

@@ -5,6 +5,7 @@ import tiny_models
 import torch
 from engines import engine, generated, tokens
 from vllm import SamplingParams
+from vllm.triton_utils import HAS_TRITON
 
 LIBRARIES = ("vllm", "transformers")
 COUNT = 16
@@ -98,3 +99,18 @@ def test_S02_a_cache_of_float8(folder, kind):
     assert shared
     assert exact != near
     assert all(abs(exact[key].logprob - near[key].logprob) < 2.0 for key in shared)
+
+
+@pytest.mark.skipif(not HAS_TRITON, reason="speculation needs Triton, and a driver that compiles")
+@pytest.mark.parametrize("method", ["ngram", "draft_model"])
+def test_S02_draft_tokens(folder, expected, method):
+    options = {"method": method, "num_speculative_tokens": 3}
+    if method == "ngram":
+        options |= {"prompt_lookup_max": 3, "prompt_lookup_min": 1}
+    else:
+        options |= {"model": str(folder("draft"))}
+    prompts = [[5, 6, 7, 8] * 6, *PROMPTS[:2]]
+    with engine(folder("llama"), speculative_config=options, disable_log_stats=False) as llm:
+        assert tokens(llm, prompts, COUNT) == expected("llama", prompts, COUNT)
+        drafts = {one.name: one.value for one in llm.get_metrics() if one.name.startswith("vllm:spec_decode_num_dr")}
+    assert drafts["vllm:spec_decode_num_draft_tokens"] > 0

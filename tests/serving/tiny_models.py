@@ -21,11 +21,19 @@ SIZES = {
     "eos_token_id": 2,
 }
 GROUPED = {**SIZES, "num_key_value_heads": 2, "tie_word_embeddings": False}
-WINDOWS = {**GROUPED, "tie_word_embeddings": True, "head_dim": 16, "num_hidden_layers": 4, "sliding_window": 8, "query_pre_attn_scalar": 16}
+WINDOWS = {
+    **GROUPED,
+    "tie_word_embeddings": True,
+    "head_dim": 16,
+    "num_hidden_layers": 4,
+    "sliding_window": 8,
+    "query_pre_attn_scalar": 16,
+}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}
 
 CONFIGURATIONS = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
+    "draft": ("LlamaForCausalLM", "LlamaConfig", {**GROUPED, "num_hidden_layers": 1}),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", GROUPED),
     "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {**GROUPED, **EXPERTS}),
     "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", {**WINDOWS, "attn_logit_softcapping": 2.0}),
@@ -44,7 +52,9 @@ def made(name, seed=7):
     architecture, config, options = CONFIGURATIONS[name]
     torch.manual_seed(seed)
     options = {key: value for key, value in options.items() if name != "gpt_oss" or key != "query_pre_attn_scalar"}
-    model = getattr(transformers, architecture)(getattr(transformers, config)(**options)).float().eval()
+    made = getattr(transformers, config)(**options)
+    made._attn_implementation = "eager"  # torch's fused attention would leave caps of scores out
+    model = getattr(transformers, architecture)(made).float().eval()
     with torch.no_grad():
         for parameter in model.parameters():  # biases, norms and sinks too, which are zeros and ones
             if parameter.dim() == 1:

@@ -12,13 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from vllm.v1.attention.backend import (
-    AttentionBackend,
-    AttentionImpl,
-    AttentionMetadataBuilder,
-    AttentionType,
-    MultipleOf,
-)
+from vllm.v1.attention.backend import AttentionBackend, AttentionImpl, AttentionMetadataBuilder, AttentionType
 from vllm.v1.kv_cache_interface import KVCacheLayout
 
 from torch_backplane import _backend
@@ -50,11 +44,6 @@ class PagedAttentionBackend(AttentionBackend):
         """The preparation of a step."""
         return Builder
 
-    @staticmethod
-    def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[Any]:
-        """Any."""
-        return [MultipleOf(1)]
-
     @classmethod
     def supported_kv_cache_layouts(cls) -> tuple[KVCacheLayout, ...]:
         """Tokens of a page, heads, keys beside values."""
@@ -74,11 +63,6 @@ class PagedAttentionBackend(AttentionBackend):
     def supports_non_causal(cls) -> bool:
         """By the mask."""
         return True
-
-    @classmethod
-    def supports_kv_connector(cls) -> bool:
-        """Not tried."""
-        return False
 
     @classmethod
     def supports_device_cpu_query_lens_mismatch(cls) -> bool:

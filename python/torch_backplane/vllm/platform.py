@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import vllm
+from vllm.logger import init_logger
 from vllm.platforms.interface import Platform, PlatformEnum
 
 from torch_backplane import _backend
@@ -17,6 +18,8 @@ releases.check(vllm.__version__)
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
 # A forked process cannot use a driver that its parent has opened; vLLM knows that of CUDA and XPU alone.
 os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+
+logger = init_logger(__name__)
 
 HERE = "torch_backplane.vllm"
 
@@ -33,7 +36,7 @@ class BackplanePlatform(Platform):
     dispatch_key = "PrivateUse1"
     dist_backend = f"{_backend.device}ccl"
     device_control_env_var = _backend.env_name("VISIBLE_DEVICES")
-    supported_quantization = ["compressed-tensors"]  # noqa: RUF012  # vLLM declares it so
+    supported_quantization = ["compressed-tensors", "gptq", "auto_gptq"]  # noqa: RUF012  # vLLM declares it so
 
     @classmethod
     def import_kernels(cls) -> None:
@@ -113,6 +116,8 @@ class BackplanePlatform(Platform):
         if parallel.worker_cls == "auto":
             parallel.worker_cls = f"{HERE}.worker.BackplaneWorker"
         vllm_config.additional_config["torch_backplane"] = releases.cache_key()
+        if compilation.cudagraph_mode not in (None, CUDAGraphMode.NONE):
+            logger.info("%s replays no graphs under vLLM: cudagraph_mode is NONE", _backend.device)
         compilation.cudagraph_mode = CUDAGraphMode.NONE
         compilation.cudagraph_capture_sizes = []
         compilation.compile_sizes = compilation.compile_sizes or []
@@ -124,7 +129,7 @@ class BackplanePlatform(Platform):
     @classmethod
     def get_punica_wrapper(cls) -> str:
         """LoRA by torch's operators."""
-        return "vllm.lora.punica_wrapper.punica_cpu.PunicaWrapperCPU"
+        return f"{HERE}.lora.Adapters"
 
     @classmethod
     def opaque_attention_op(cls) -> bool:

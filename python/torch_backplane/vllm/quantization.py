@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from vllm.model_executor.kernels.linear import register_linear_kernel
+from vllm.model_executor.kernels.linear import _POSSIBLE_KERNELS, register_linear_kernel
 from vllm.model_executor.kernels.linear.mixed_precision.MPLinearKernel import MPLinearKernel
+from vllm.model_executor.layers.quantization import auto_gptq
 from vllm.model_executor.layers.quantization.utils.quant_utils import unpack_quantized_values_into_int32
 from vllm.platforms.interface import PlatformEnum
 
 from torch_backplane import _backend
+from torch_backplane.integrations._library import Patch
 
 
 class GroupedLinear(MPLinearKernel):
@@ -46,5 +48,11 @@ class GroupedLinear(MPLinearKernel):
 
 
 def register() -> None:
-    """Among the kernels from which vLLM chooses for this platform."""
+    """Among the kernels from which vLLM chooses for this platform; for GPTQ it asks Marlin first: docs/upstream.md."""
+    if GroupedLinear in _POSSIBLE_KERNELS.get(PlatformEnum.OOT, ()):
+        return
     register_linear_kernel(GroupedLinear, PlatformEnum.OOT, "mp")
+
+    @Patch("vllm")(auto_gptq, "verify_marlin_supported", "quant_type group_size")
+    def verify(_: Any, quant_type: Any, group_size: int, has_zp: bool = False) -> None:
+        pass  # GroupedLinear.can_implement decides

@@ -31,6 +31,7 @@ def refused(config: Any) -> list[str]:
         found |= {
             "multi-head latent attention (MLA)": model.use_mla,
             "models with a recurrent state (Mamba, linear attention)": model.is_hybrid or model.has_inner_state,
+            "experts of quantized weights": model.is_moe and model.quantization is not None,
             "models that attend to images in both directions (mm_prefix)": model.is_mm_prefix_lm,
         }
     if speculative is not None:
