@@ -38,11 +38,6 @@ CONFIGURATIONS = {
     "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {**GROUPED, **EXPERTS}),
     "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", {**WINDOWS, "attn_logit_softcapping": 2.0}),
     "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", {**WINDOWS, "sliding_window_pattern": 2}),
-    "gpt_oss": (
-        "GptOssForCausalLM",
-        "GptOssConfig",
-        {**WINDOWS, "num_local_experts": 4, "num_experts_per_tok": 2},
-    ),
     "bloom": ("BloomForCausalLM", "BloomConfig", {**SIZES, "n_head": 4, "n_layer": 2}),
     "bert": ("BertModel", "BertConfig", SIZES),
 }
@@ -51,12 +46,11 @@ CONFIGURATIONS = {
 def made(name, seed=7):
     architecture, config, options = CONFIGURATIONS[name]
     torch.manual_seed(seed)
-    options = {key: value for key, value in options.items() if name != "gpt_oss" or key != "query_pre_attn_scalar"}
     made = getattr(transformers, config)(**options)
     made._attn_implementation = "eager"  # torch's fused attention would leave caps of scores out
     model = getattr(transformers, architecture)(made).float().eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # biases, norms and sinks too, which are zeros and ones
+        for parameter in model.parameters():  # biases and norms too, which are zeros and ones
             if parameter.dim() == 1:
                 parameter += torch.randn_like(parameter) * 0.1
     return model

@@ -19,7 +19,6 @@ from torch_backplane import _backend
 
 LIMIT = 1 << 25
 FLOAT8 = {"fp8": torch.float8_e4m3fn, "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
-SELF_CONTAINED = (AttentionType.ENCODER, AttentionType.ENCODER_ONLY)  # nothing of them is kept in the cache
 
 
 class PagedAttentionBackend(AttentionBackend):
@@ -55,24 +54,14 @@ class PagedAttentionBackend(AttentionBackend):
         return True
 
     @classmethod
-    def supports_sink(cls) -> bool:
-        """By one more column of scores."""
-        return True
-
-    @classmethod
-    def supports_non_causal(cls) -> bool:
-        """By the mask."""
-        return True
-
-    @classmethod
     def supports_device_cpu_query_lens_mismatch(cls) -> bool:
         """Parts are cut by lengths on the host."""
         return False
 
     @classmethod
     def supports_attn_type(cls, attn_type: str) -> bool:
-        """All of them."""
-        return True
+        """Of decoders, and of encoders for embeddings."""
+        return attn_type in (AttentionType.DECODER, AttentionType.ENCODER_ONLY)
 
 
 @dataclass
@@ -185,13 +174,12 @@ class PagedAttention(AttentionImpl[Step]):
         logits_soft_cap: float | None = None,
         attn_type: str = AttentionType.DECODER,
         kv_sharing_target_layer_name: str | None = None,
-        sinks: torch.Tensor | None = None,
         **others: Any,
     ) -> None:
         if others := {name: value for name, value in others.items() if value not in (None, False, -1)}:
             raise NotImplementedError(f"attention with {', '.join(others)} is not served on {_backend.device}")
         self.num_heads, self.num_kv_heads, self.head_size = num_heads, num_kv_heads or num_heads, head_size
-        self.scale, self.cap, self.window, self.sinks = float(scale), logits_soft_cap, sliding_window, sinks
+        self.scale, self.cap, self.window = float(scale), logits_soft_cap, sliding_window
         self.slopes = None if alibi_slopes is None else torch.tensor(alibi_slopes, device=_backend.device)
         self.attn_type, self.kv_cache_dtype = attn_type, kv_cache_dtype
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
@@ -200,8 +188,8 @@ class PagedAttention(AttentionImpl[Step]):
         self, layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor, slot_mapping: torch.Tensor
     ) -> None:
         """Write the step's keys and values into their slots."""
-        if self.attn_type in SELF_CONTAINED:
-            return
+        if self.attn_type == AttentionType.ENCODER_ONLY:
+            return  # nothing of it is kept
         count = slot_mapping.shape[0]
         key, value = key[:count], value[:count]
         if dtype := FLOAT8.get(self.kv_cache_dtype):
@@ -233,7 +221,7 @@ class PagedAttention(AttentionImpl[Step]):
         for index, part in enumerate(step.parts):
             tokens = part.tokens()
             queries = query[tokens].unflatten(0, (-1, part.length)).transpose(1, 2)
-            if self.attn_type in SELF_CONTAINED:
+            if self.attn_type == AttentionType.ENCODER_ONLY:
                 own = slice(part.start, part.start + (part.last - part.first) * part.new)
                 keys, values = (one[own].unflatten(0, (-1, part.new)).transpose(1, 2) for one in (key, value))
             else:
@@ -255,7 +243,7 @@ class PagedAttention(AttentionImpl[Step]):
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, step: Step, index: int
     ) -> torch.Tensor:
         mask, grouped = step.mask(index, self.window, keys.shape[2]), self.num_heads != self.num_kv_heads
-        if not self.cap and self.slopes is None and self.sinks is None:
+        if not self.cap and self.slopes is None:
             return F.scaled_dot_product_attention(
                 queries, keys, values, attn_mask=mask, scale=self.scale, enable_gqa=grouped
             )
@@ -268,7 +256,4 @@ class PagedAttention(AttentionImpl[Step]):
             at = step.positions(step.parts[index])[:, None, :, None]
             scores += self.slopes[:, None, None] * (torch.arange(keys.shape[2], device=at.device) - at)
         scores.masked_fill_(~mask, float("-inf"))
-        if self.sinks is not None:
-            sinks = self.sinks.float()[:, None, None].expand(*scores.shape[:-1], 1)
-            return torch.cat([scores, sinks], -1).softmax(-1)[..., :-1].to(values.dtype) @ values
         return scores.softmax(-1).to(values.dtype) @ values
