@@ -34,6 +34,14 @@ def test_S06_two_devices(folder, expected, options, transport, monkeypatch):
         assert tokens(llm, PROMPTS, COUNT) == expected("llama", PROMPTS, COUNT)
 
 
+def test_S06_models_of_transformers(folder, expected, monkeypatch):
+    """By Transformers' own code, which vLLM changes: in another process."""
+    want = expected("llama", PROMPTS, COUNT)
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    with engine(folder("llama"), model_impl="transformers") as llm:
+        assert tokens(llm, PROMPTS, COUNT) == want
+
+
 def test_S06_more_devices_than_there_are(folder):
     with pytest.raises(Exception, match="device"), engine(folder("llama"), tensor_parallel_size=4):
         pass

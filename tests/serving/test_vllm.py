@@ -42,9 +42,8 @@ def test_S01_embeddings_of_an_encoder(folder):
         {"enable_prefix_caching": True, "block_size": 16},
         {"enable_prefix_caching": False, "max_num_batched_tokens": 8, "max_num_seqs": 4},
         {"async_scheduling": False, "max_num_seqs": 2},
-        {"model_impl": "transformers"},
     ],
-    ids=["prefixes", "chunks", "synchronous", "transformers"],
+    ids=["prefixes", "chunks", "synchronous"],
 )
 def test_S02_ways_to_schedule(folder, expected, options):
     """A prompt that was seen before, one that takes several steps, more requests than run at once."""

@@ -34,7 +34,9 @@ def compute_slot_mapping(
 
 
 def register() -> None:
-    """In place of vLLM's, which are left to Triton elsewhere."""
-    from vllm.triton_utils.dispatcher import register_kernels
+    """In place of vLLM's. Not by ``register_kernels``, whose search of all modules fails at objects of cffi."""
+    from vllm.triton_utils.dispatcher import KernelOverride
+    from vllm.v1.worker.block_table import ComputeSlotMappingKernel as Original
 
-    register_kernels({"vllm.v1.worker.block_table.ComputeSlotMappingKernel.kernel": compute_slot_mapping})
+    if not isinstance(Original.kernel, KernelOverride):
+        Original.kernel = KernelOverride(Original.kernel, compute_slot_mapping)
