@@ -1,5 +1,7 @@
 """vLLM on the device: sampling, wrong and cancelled requests, memory that does not grow, and what is refused"""
 
+from importlib.metadata import entry_points
+
 import pytest
 import tiny_models
 import torch
@@ -9,6 +11,7 @@ from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.exceptions import VLLMValidationError
 
+from torch_backplane import _backend
 from torch_backplane.vllm import platform, releases
 
 LIBRARIES = ("vllm",)
@@ -166,6 +169,14 @@ def test_S03_another_release_is_refused_with_what_to_install():
         with pytest.raises(ImportError, match=r'pip install "torch-backplane\[vllm\]"') as raised:
             releases.check(version)
         assert str(raised.value).startswith(f"vLLM {version} is installed")
+
+
+def test_S03_there_is_no_platform_without_a_device(monkeypatch):
+    """Also after the platform's module has been imported."""
+    (point,) = [one for one in entry_points(group="vllm.platform_plugins") if one.value.startswith("torch_backplane")]
+    assert point.load()() == "torch_backplane.vllm.platform.BackplanePlatform"
+    monkeypatch.setattr(_backend.C.devices, "count", lambda: 0)
+    assert point.load()() is None
 
 
 def test_S03_the_platform_is_the_devices(device_module):

@@ -1,6 +1,6 @@
 """vLLM on the device, by vLLM's platform plugins: docs/vllm.md.
 
-The entry point ``vllm.platform_plugins`` names :func:`platform`. Nothing of vLLM is imported before vLLM asks for the
+The entry point ``vllm.platform_plugins`` names :func:`plugin`. Nothing of vLLM is imported before vLLM asks for the
 platform's class, and nothing here is imported without vLLM.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch_backplane import _backend
 
 
-def platform() -> str | None:
+def plugin() -> str | None:
     """The platform's class by its name if the process has a device of a Backplane backend, else None."""
     import torch
 
