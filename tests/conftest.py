@@ -12,12 +12,10 @@ import older_torch
 import pytest
 import system_packages
 
-# Of `make test-ecosystem` alone, which loads that plugin, whatever libraries the environment has.
-collect_ignore = [] if "ecosystem_results" in sys.modules else ["ecosystem"]
+# Of `make test-ecosystem` and `make test-vllm` alone, which load that plugin, whatever libraries the environment has.
+collect_ignore = [] if "ecosystem_results" in sys.modules else ["ecosystem", "serving"]
 if importlib.util.find_spec("triton") is None:
     collect_ignore.append("triton_kernels")  # `make test-triton` brings it
-if importlib.util.find_spec("vllm") is None:
-    collect_ignore.append("serving")  # `make test-vllm` brings it
 
 os.environ.setdefault("MYDEVICE_KERNELS", "off")  # what stands below compiled kernels is tested without them
 
