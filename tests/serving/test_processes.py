@@ -42,11 +42,6 @@ def test_S06_models_of_transformers(folder, expected, monkeypatch):
         assert tokens(llm, PROMPTS, COUNT) == want
 
 
-def test_S06_more_devices_than_there_are(folder):
-    with pytest.raises(Exception, match="device"), engine(folder("llama"), tensor_parallel_size=4):
-        pass
-
-
 @pytest.mark.parametrize("mode", [2, 3])
 def test_S06_compiled_graphs(folder, expected, mode):
     """The second engine reads what the first has compiled."""

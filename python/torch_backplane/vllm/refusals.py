@@ -14,7 +14,10 @@ def refused(config: Any) -> list[str]:
     from vllm.triton_utils import HAS_TRITON
 
     model, parallel, speculative = config.model_config, config.parallel_config, config.speculative_config
+    workers, devices = parallel.world_size, _backend.C.devices.count()
     found = {
+        f"{workers} workers on {devices} devices: reduce tensor_parallel_size": parallel.nnodes == 1
+        and workers > devices,
         "the V2 model runner: unset VLLM_USE_V2_MODEL_RUNNER": config.use_v2_model_runner,
         "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
         "prefill_context_parallel_size": parallel.prefill_context_parallel_size > 1,
