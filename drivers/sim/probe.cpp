@@ -6,10 +6,12 @@
 namespace backplane::driver::sim {
 namespace {
 
-constexpr const char* kOptimizations[] = {"-O3", "-O3 -fno-tree-vectorize", "-O1"};
+// The second leaves short loops in loops. It costs no speed, and is not reported.
+constexpr const char* kOptimizations[] = {"-O3", "-O3 --param max-completely-peel-times=0", "-O3 -fno-tree-vectorize", "-O1"};
 
 // Seen with GCC 12.2. Its loop vectoriser takes the mask of a comparison, -1, for its value, 1, as the place of a gather. And its ivopts
-// addresses a local array from another pointer, whereupon a later pass reads the array before it is written.
+// addresses a local array from another pointer, whereupon a later pass reads the array before it is written. Of a short loop that is
+// unrolled in another it takes the mask of the first elements for those of all, where a condition on 16 bits decides what of 32 is read.
 constexpr const char* kProbe = R"c(
 #ifndef BP_OPAQUE_ZERO
 #define BP_OPAQUE_ZERO ((i64)0)
@@ -62,12 +64,32 @@ BP_KERNEL(dropout, 3, Dropout, BP_GLOBAL f32* x, BP_GLOBAL f32* y, BP_GLOBAL f32
   }
 }
 
+typedef struct { i64 rows; } Masked;
+BP_KERNEL(masked, 3, Masked, BP_GLOBAL const i16* BP_RESTRICT kinds, BP_GLOBAL const f32* BP_RESTRICT x, BP_GLOBAL f32* BP_RESTRICT y) {
+  BP_LOCAL_ARRAY(i16, others, 64);
+  BP_LOCAL_ARRAY(f32, values, 64);
+  for (i32 i = 0; i < 4; ++i) {
+    for (i32 j = 0; j < 16; ++j) others[i * 16 + j] = (i16)2;
+  }
+  for (i32 i = 0; i < 4; ++i) {
+    BP_GLOBAL const f32* const from = x + (i64)i * 16;
+    BP_IVDEP for (i32 j = 0; j < 16; ++j) {
+      const i16 kind = kinds[i * 16 + j], other = others[i * 16 + j];
+      values[i * 16 + j] = kind != other ? from[(i64)j] : 2.0f;
+    }
+  }
+  for (i32 i = 0; i < (i32)bp_arg.rows; ++i) {
+    for (i32 j = 0; j < 16; ++j) y[i * 16 + j] = values[i * 16 + j];
+  }
+}
+
 long write(int, const void*, u64);
 static int say(const char* text) {
   write(1, text, __builtin_strlen(text));
   return 0;
 }
 static f32 x[1024], y[1024], z[1024];
+static i16 kinds[64];
 int main(void) {
   const u32 grid[3] = {1, 1, 1};
   for (i32 i = 0; i < 64; ++i) x[i] = (f32)(i % 3 - 1);
@@ -83,6 +105,12 @@ int main(void) {
   bp_kernel_dropout.run(dropout, grid, 0);
   for (i32 i = 0; i < 1000; ++i) {
     if ((y[i] != 0.0f) != (z[i] > 0.25f)) return say("a loop reads a local array before it is written");
+  }
+  for (i32 i = 0; i < 64; ++i) kinds[i] = (i16)(i * 7 % 5), x[i] = 10.0f;
+  const u64 masked[] = {(u64)kinds, (u64)x, (u64)z, 4};
+  bp_kernel_masked.run(masked, grid, 0);
+  for (i32 i = 0; i < 64; ++i) {
+    if (z[i] != (kinds[i] != 2 ? 10.0f : 2.0f)) return say("a loop reads under the condition of another element");
   }
   return say("right");
 }
@@ -103,9 +131,15 @@ Optimization probe(const std::vector<std::string>& command, const std::string& p
     }
     out.flags = flags;
     const Ended compiled = run_child(words, "#define BP_GROUP 1\n" + prelude + kProbe, folder.path());
-    if (compiled.start_error || compiled.signal || find_program(program).empty()) return {kOptimizations[0], ""};
+    if (compiled.start_error || compiled.signal || find_program(program).empty()) {
+      if (flags == kOptimizations[0]) return {kOptimizations[0], ""};
+      continue;  // it is another compiler's option
+    }
     const Ended ended = run_child({program}, "", folder.path());
-    if (ended.output == "right") return out;
+    if (ended.output == "right") {
+      if (flags == kOptimizations[1]) out.report.clear();
+      return out;
+    }
     if (out.report.empty()) out.report = ended.output.empty() ? "the program of the probe does not run to its end" : ended.output;
   }
   return out;

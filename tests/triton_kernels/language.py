@@ -428,3 +428,15 @@ def carried(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, a)
     tl.store(out + BLOCK + at, b)
     tl.store(out + 2 * BLOCK + at, total)
+
+
+@triton.jit
+def where_kinds_differ(x, kinds, out, m, n, M: tl.constexpr, N: tl.constexpr):
+    """Of the first ``m`` rows none does."""
+    rows, columns = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    places = rows * N + columns
+    kind = tl.load(kinds + places, volatile=True)
+    other = tl.load(kinds + places, mask=rows < m, other=2)
+    read = tl.load(x + places, mask=kind != other, other=2)
+    tl.store(out + places, read + (kind & 15).to(tl.float16), mask=rows < m)
+    tl.store(out + M * N + places, read, mask=columns < n)

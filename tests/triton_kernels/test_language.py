@@ -421,6 +421,17 @@ def test_T01_nested_tuples():
     close(out, x * 2.5 + y + 7)
 
 
+def test_T01_a_mask_of_16_bits_guards_32():
+    """GCC 12 takes the mask of the first elements for those of all, unless it leaves the short loop in the long one."""
+    x, kinds, out = numbers(4, 16), torch.arange(64, dtype=torch.int16).mul(7).remainder(5), empty(2, 4, 16)
+    kernels.where_kinds_differ[(1,)](x.to(DEVICE), kinds.to(DEVICE), out, 2, 12, M=4, N=16)
+    differ = kinds.view(4, 16) != 2
+    differ[:2] = False
+    read = torch.where(differ, x, 2.0)
+    same(out[0, :2], read[:2] + kinds.view(4, 16)[:2])
+    same(out[1, :, :12], read[:, :12])
+
+
 def test_T01_pointers_in_memory():
     parts = [numbers(32, seed=seed).to(DEVICE) for seed in range(3)]
     table = torch.tensor([part.data_ptr() for part in parts], device=DEVICE)
