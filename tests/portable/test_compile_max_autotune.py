@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 import torch.nn.functional as F
+from measured_choices import set_times
 from torch._dynamo.utils import counters
 from torch._inductor import config
 from torch._inductor.codecache import CacheBase
@@ -32,18 +33,7 @@ def measures_anew(each_compiles):
 @pytest.fixture
 def times(monkeypatch):
     """The measured milliseconds of ``tiles`` and the ``operator``, as the test sets them, and which were ``asked``."""
-    known = {"tiles": 1.0, "operator": 2.0, "asked": []}
-
-    def measured(which):
-        def benchmark(choice, *args, out):
-            known["asked"].append(which)
-            return known[which]
-
-        return benchmark
-
-    monkeypatch.setattr(choices.ProductCaller, "benchmark", measured("tiles"))
-    monkeypatch.setattr(choices.MeasuredOperator, "benchmark", measured("operator"))
-    return known
+    return set_times(monkeypatch, tiles=1.0, operator=2.0)
 
 
 def compiled(function, device, arguments, **settings):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from measured_choices import set_times
 from torch._dynamo.utils import counters
 from torch._inductor import config as settings
 from torch._inductor.exc import InductorError
@@ -29,19 +30,7 @@ def compiles_each():
 @pytest.fixture
 def times(monkeypatch):
     """The measured milliseconds of each kind of choice, as the test sets them, and which were ``asked``."""
-    known = {"template": 0.1, "tiles": 1.0, "operator": 2.0, "asked": []}
-
-    def measured(which):
-        def benchmark(choice, *args, out):
-            known["asked"].append(which)
-            return known[which]
-
-        return benchmark
-
-    monkeypatch.setattr(choices.MeasuredTemplate, "benchmark", measured("template"))
-    monkeypatch.setattr(choices.ProductCaller, "benchmark", measured("tiles"))
-    monkeypatch.setattr(choices.MeasuredOperator, "benchmark", measured("operator"))
-    return known
+    return set_times(monkeypatch, template=0.1, tiles=1.0, operator=2.0)
 
 
 def compiled(function, arguments, **options):
