@@ -53,6 +53,7 @@ ARROWS = {
     "drivers/cuda": {"drivers/engine"},
     "drivers/opencl": {"drivers/engine"},
     "drivers/sim": {"drivers/engine"},
+    "drivers/spirv": set(),
     "drivers/shims": set(),
     "drivers/shims/emulate": {"drivers/engine", "drivers/shims"},
     "drivers/shims/fault": {"drivers/engine", "drivers/shims"},
