@@ -1,23 +1,16 @@
 // drivers/opencl/survey.cpp: chooses a platform and its devices, and asks what they can do, in a child process.
 #include "survey.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstring>
 
 #include <backplane/driver/cxx/code.hpp>
 
+#include "../engine/in_child.h"
+
 namespace backplane::driver::opencl {
 namespace {
-
-constexpr int kSecondsToAnswer = 60;
 
 Error unsupported(const std::string& text) { return {BP_UNSUPPORTED, text}; }
 
@@ -271,93 +264,26 @@ Survey look_everywhere(const Settings& settings) {
              "name one by the option library=/path/libOpenCL.so.1"));
 }
 
-// ---- the child
+// ---- the child's answer: the library's place, then the devices
 
-void send(int file, const void* data, size_t bytes) {
-  for (const char* at = static_cast<const char*>(data); bytes != 0;) {
-    const ssize_t written = ::write(file, at, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    at += written;
-    bytes -= static_cast<size_t>(written);
-  }
+std::string packed(const Survey& survey) {
+  std::string out = survey.library + '\0';
+  return out.append(reinterpret_cast<const char*>(survey.devices.data()), survey.devices.size() * sizeof(DeviceInfo));
 }
 
-/// All that comes until the other side ends; false when the time is over.
-bool receive(int file, std::string* out) {
-  const Deadline deadline(uint64_t{kSecondsToAnswer} * 1000000000);
-  char part[4096];
-  for (;;) {
-    pollfd waiting{file, POLLIN, 0};
-    const int ready = ::poll(&waiting, 1, static_cast<int>(deadline.left_ns() / 1000000));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return false;
-    const ssize_t got = ::read(file, part, sizeof part);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return true;
-    out->append(part, static_cast<size_t>(got));
-  }
-}
-
-// What the child sends: the status and the length of a text, which is the library's place or what is wrong; the text; the devices.
-struct Head {
-  int32_t status;
-  uint32_t text;
-};
-
-[[noreturn]] void answer(int file, const Settings& settings) {
-  Survey survey;
-  Head head{BP_OK, 0};
-  std::string text;
-  try {
-    survey = look_everywhere(settings);
-    text = survey.library;
-  } catch (const Error& error) {
-    head.status = error.status();
-    text = error.what();
-  } catch (const std::exception& error) {
-    head.status = BP_INTERNAL;
-    text = error.what();
-  }
-  head.text = static_cast<uint32_t>(text.size());
-  send(file, &head, sizeof head);
-  send(file, text.data(), text.size());
-  send(file, survey.devices.data(), survey.devices.size() * sizeof(DeviceInfo));
-  ::_exit(0);  // nothing of the runtime's or the parent's is ended here
+Survey unpacked(const std::string& answer) {
+  Survey survey{answer.c_str(), {}};
+  const size_t begin = survey.library.size() + 1;
+  survey.devices.resize((answer.size() - begin) / sizeof(DeviceInfo));
+  std::memcpy(survey.devices.data(), answer.data() + begin, survey.devices.size() * sizeof(DeviceInfo));
+  return survey;
 }
 
 }  // namespace
 
 Survey take_survey(const Settings& settings) {
   if (library_is_open()) return look_everywhere(settings);  // there is nothing left to keep out of this process
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw unsupported(std::string("the survey of devices: pipe: ") + std::strerror(errno));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::close(ends[0]);
-    answer(ends[1], settings);
-  }
-  ::close(ends[1]);
-  std::string got;
-  const bool in_time = child > 0 && receive(ends[0], &got);
-  ::close(ends[0]);
-  if (child < 0) throw unsupported(std::string("the survey of devices: fork: ") + std::strerror(errno));
-  if (!in_time) ::kill(child, SIGKILL);
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!in_time) throw unsupported(format("OpenCL did not report its devices in %d seconds", kSecondsToAnswer));
-  Head head{};
-  if (got.size() >= sizeof head) std::memcpy(&head, got.data(), sizeof head);
-  const size_t devices = sizeof head + head.text;
-  if (got.size() < devices || (got.size() - devices) % sizeof(DeviceInfo) != 0) {
-    throw unsupported(format("OpenCL ended the process that asked for its devices (wait status 0x%x)", status));
-  }
-  const std::string text = got.substr(sizeof head, head.text);
-  if (head.status != BP_OK) throw Error(static_cast<bp_status>(head.status), text);
-  Survey survey{text, std::vector<DeviceInfo>((got.size() - devices) / sizeof(DeviceInfo))};
-  std::memcpy(survey.devices.data(), got.data() + devices, got.size() - devices);
-  return survey;
+  return unpacked(in_child("OpenCL", [&] { return packed(look_everywhere(settings)); }));
 }
 
 cl_device_id find_device(const Api& api, const DeviceInfo& info, cl_platform_id* platform) {
