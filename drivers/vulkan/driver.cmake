@@ -1,0 +1,2 @@
+# drivers/vulkan/driver.cmake: what the Vulkan driver is built of. Vulkan itself is opened at run time.
+set(sources "drivers/vulkan/*.cpp" "drivers/spirv/*.cpp")
