@@ -26,7 +26,7 @@ CPP := $(shell find include backend drivers check_driver examples tests '{{cooki
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-all test-torch test-torch-all test-triton test-triton-opencl test-ecosystem test-vllm cross conformance asan tsan ubsan fuzz fuzz-triton soak gpu-check lint format docs bench dev venv minimal opencl dist clean
+.PHONY: help demo test test-all test-torch test-torch-all test-triton test-triton-opencl test-ecosystem test-vllm cross conformance asan tsan ubsan fuzz fuzz-triton soak gpu-check lint format docs bench dev venv minimal opencl vulkan dist clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also an eighth of the long tests, and a quarter of those on other kinds of device)"
@@ -56,10 +56,10 @@ demo: dev minimal
 	python examples/demo/demo.py $(ARGS)
 
 # All parts run, and a summary stands at the end: tests/run.py says which parts there are.
-test: dev minimal opencl
+test: dev minimal opencl vulkan
 	python tests/run.py --jobs $(JOBS) $(if $(SAMPLE),--sample $(SAMPLE)) $(ARGS)
 
-test-all: dev minimal opencl
+test-all: dev minimal opencl vulkan
 	python tests/run.py --jobs $(JOBS) --all
 
 # What another torch may break: in a checkout below build/, whose environment and build have that torch. Of what git does not know nothing is there.
@@ -239,6 +239,14 @@ opencl: $(OPENCL)
 $(OPENCL): $(shell find drivers/opencl drivers/engine include/backplane/driver include/backplane/driver.h -type f)
 	@mkdir -p $(@D)
 	$(CXX) -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -I include drivers/opencl/*.cpp -o $@ -lpthread -ldl
+
+# The Vulkan driver by itself, for the device tests on lavapipe.
+VULKAN := $(DEMO)/vulkan/libvulkan_driver.so
+VULKAN_SOURCES := $(wildcard drivers/vulkan/*.cpp drivers/spirv/*.cpp)
+vulkan: $(VULKAN)
+$(VULKAN): $(shell find drivers/vulkan drivers/spirv drivers/engine include/backplane/driver include/backplane/driver.h -type f)
+	@mkdir -p $(@D)
+	$(CXX) -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -I include $(VULKAN_SOURCES) -o $@ -lpthread -ldl
 
 # What is uploaded: the sdist, and the wheel that is made from it.
 dist: venv

@@ -76,9 +76,8 @@ endfunction()
 
 # lib<device>_driver.so. Sets <name_out> to the SDK driver's name, or to the device's where the sources are the vendor's.
 function(_backplane_add_embedded_driver device name_out)
-  file(GLOB known RELATIVE "${BACKPLANE_ROOT}/drivers" CONFIGURE_DEPENDS "${BACKPLANE_ROOT}/drivers/*")
-  list(REMOVE_ITEM known engine shims)
-  list(FILTER known EXCLUDE REGEX "\\.")
+  file(GLOB known RELATIVE "${BACKPLANE_ROOT}/drivers" CONFIGURE_DEPENDS "${BACKPLANE_ROOT}/drivers/*/driver.cmake")
+  list(TRANSFORM known REPLACE "/driver.cmake$" "")
   list(JOIN known ", " names)
   list(LENGTH ARGN count)
   if(count EQUAL 0)

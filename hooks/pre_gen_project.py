@@ -108,7 +108,7 @@ RULES: dict[str, Callable[[str], str | None]] = {
     "package_name": refuse_package_name,
     "project_name": refuse_project_name,
     "license": one_of("license", "BSD-3-Clause", "Apache-2.0", "MIT", "Proprietary"),
-    "driver": one_of("driver", "sim", "opencl", "cuda", "minimal", "minimal_cpp"),
+    "driver": one_of("driver", "sim", "opencl", "vulkan", "cuda", "minimal", "minimal_cpp"),
     "kernels": one_of("kernels", "portable", "add", "none"),
     "ci": one_of("ci", "github", "none"),
 }

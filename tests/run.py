@@ -25,6 +25,7 @@ import system_packages
 ROOT = Path(__file__).resolve().parents[1]
 MINIMAL = ROOT / "build" / "demo" / "minimal" / "libminimal_driver.so"
 OPENCL = ROOT / "build" / "demo" / "opencl" / "libopencl_driver.so"
+VULKAN = ROOT / "build" / "demo" / "vulkan" / "libvulkan_driver.so"
 DEVICE = ["tests/device", "-m", "not once"]
 GRAPHS = [*map(str, sorted((ROOT / "tests" / "device").rglob("test_graph*.py"))), "tests/portable/test_graph.py"]
 # What stands on private parts of torch, or lists what it has, is tried whole on another torch.
@@ -39,7 +40,10 @@ GENERATED = [
 ]
 SYSTEM = [
     f"tests/{name}.py"
-    for name in ("driver/test_opencl", "host/test_preludes", "portable/test_compilers", "portable/test_opencl")
+    for name in (
+        *("driver/test_opencl", "driver/test_vulkan", "host/test_preludes"),
+        *("portable/test_compilers", "portable/test_opencl", "portable/test_vulkan"),
+    )
 ]
 # What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.
 COMPILED = {"MYDEVICE_KERNELS": "strict"}
@@ -84,8 +88,8 @@ PARTS = [
     Part("discrete, asynchronous", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=async"}),
     Part("unified, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=unified,stream=inline"}),
     Part("minimal driver", DEVICE, {"MYDEVICE_OPTIONS": "devices=2", "MYDEVICE_DRIVER": str(MINIMAL)}),
-    Part("PoCL and clang", [*SYSTEM, "-m", "system and not long"], COMPILED, in_test=True, system=True),
-    Part("PoCL and clang, long tests", [*SYSTEM, "-m", "system and long"], COMPILED, thinned=2, system=True),
+    Part("PoCL, lavapipe and clang", [*SYSTEM, "-m", "system and not long"], COMPILED, in_test=True, system=True),
+    Part("PoCL, lavapipe and clang, long tests", [*SYSTEM, "-m", "system and long"], COMPILED, thinned=2, system=True),
     Part(
         "graphs on PoCL",
         GRAPHS,
@@ -96,6 +100,18 @@ PARTS = [
         "OpenCL on PoCL",
         ["tests/device", "-m", "not once and not long"],
         {"MYDEVICE_DRIVER": str(OPENCL)},
+        system=True,
+    ),
+    Part(
+        "graphs on lavapipe",
+        GRAPHS,
+        {**COMPILED, "MYDEVICE_DRIVER": str(VULKAN), "MYDEVICE_OPTIONS": "device_type=cpu"},
+        system=True,
+    ),
+    Part(
+        "Vulkan on lavapipe",
+        ["tests/device", "-m", "not once and not long"],
+        {"MYDEVICE_DRIVER": str(VULKAN), "MYDEVICE_OPTIONS": "device_type=cpu"},
         system=True,
     ),
 ]

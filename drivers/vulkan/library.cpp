@@ -29,7 +29,7 @@ const Loader& open_loader(const std::string& place) {
   void* library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* why = ::dlerror();
-    throw Error(BP_UNSUPPORTED, why ? why : place + ": cannot be opened");
+    throw without_device(std::string("no Vulkan library can be opened: ") + (why ? why : place.c_str()));
   }
   auto loader = std::make_unique<Loader>();
   loader->vkGetInstanceProcAddr = reinterpret_cast<decltype(loader->vkGetInstanceProcAddr)>(::dlsym(library, "vkGetInstanceProcAddr"));
@@ -69,7 +69,7 @@ Session::Session(const std::string& library) {
     info.ppEnabledExtensionNames = &kPortability;
   }
   const VkResult code = loader.vkCreateInstance(&info, nullptr, &instance_);
-  if (code == VK_ERROR_INCOMPATIBLE_DRIVER) throw Error(BP_UNSUPPORTED, "vkCreateInstance finds no driver of a device");
+  if (code == VK_ERROR_INCOMPATIBLE_DRIVER) throw without_device("Vulkan has no driver of a device (vkCreateInstance)");
   check(code, "vkCreateInstance");
 #define BP_FIND(result, name, parameters) name = reinterpret_cast<decltype(name)>(loader.vkGetInstanceProcAddr(instance_, #name));
   BP_VULKAN_INSTANCE(BP_FIND)
@@ -98,6 +98,13 @@ DeviceCalls::DeviceCalls(const Session& session, VkDevice device) {
   BP_VULKAN_DEVICE_OPTIONAL(BP_FIND)
 #undef BP_REQUIRE
 #undef BP_FIND
+}
+
+Error without_device(const std::string& why) {
+  return {BP_UNSUPPORTED,
+          why +
+              "\nInstall the loader and a driver (apt install libvulkan1, and the GPU's driver, or mesa-vulkan-drivers, which "
+              "makes a device of the CPU as well), or name another loader by the option library=/path/libvulkan.so.1"};
 }
 
 std::string code_name(VkResult code) {

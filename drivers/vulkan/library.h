@@ -51,6 +51,9 @@ struct DeviceCalls {
   DeviceCalls(const Session& session, VkDevice device);
 };
 
+/// With what to install.
+Error without_device(const std::string& why);
+
 /// "vkQueueSubmit: VK_ERROR_DEVICE_LOST (-4)" as an error: OUT_OF_MEMORY, DEVICE_LOST, UNSUPPORTED or INTERNAL.
 Error failure(VkResult code, const char* call);
 std::string code_name(VkResult code);

@@ -1,7 +1,6 @@
 // drivers/vulkan/pipelines.cpp: makes pipelines, over a VkPipelineCache each, whose bytes are a file.
 #include "pipelines.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -41,9 +40,6 @@ Pipeline::~Pipeline() {
 
 Pipelines::Pipelines(Device& device, std::string folder) : device_(device), folder_(std::move(folder)) {
   if (folder_.empty()) return;
-  if (::mkdir(folder_.c_str(), 0777) != 0 && ::access(folder_.c_str(), W_OK) != 0) {
-    throw Error(BP_INVALID_ARGUMENT, "cache=" + folder_ + ": the folder cannot be made or written");
-  }
   auto properties = vk<VkPhysicalDeviceProperties2>();
   device.session().vkGetPhysicalDeviceProperties2(device.session().physical()[device.info().index], &properties);
   const auto& of = properties.properties;

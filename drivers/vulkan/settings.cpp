@@ -1,4 +1,7 @@
 // drivers/vulkan/settings.cpp: the driver's options.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "survey.h"
 
 namespace backplane::driver::vulkan {
@@ -26,6 +29,9 @@ Settings::Settings(const char* config) {
                          {{"auto", 0u}, {"1", 1u}, {"16", 16u}, {"32", 32u}, {"64", 64u}, {"128", 128u}, {"256", 256u}, {"512", 512u}});
   cache = options.text("cache", "", "<folder>");
   options.finish();
+  if (!cache.empty() && ::mkdir(cache.c_str(), 0777) != 0 && ::access(cache.c_str(), W_OK) != 0) {
+    throw Error(BP_INVALID_ARGUMENT, "options: cache=" + cache + ": the folder cannot be made or written");
+  }
 }
 
 }  // namespace backplane::driver::vulkan

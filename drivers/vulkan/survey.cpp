@@ -75,9 +75,9 @@ std::vector<DeviceInfo> look(const Settings& settings) {
     }
   }
   if (usable.empty()) {
-    if (seen.empty()) throw Error(BP_UNSUPPORTED, "there is no device");
-    if (!refused.empty()) throw Error(BP_UNSUPPORTED, "no device can be used:" + refused);
-    throw Error(BP_UNSUPPORTED, "no device" + (settings.device.empty() ? "" : " of device=" + settings.device) +
+    if (seen.empty()) throw without_device("Vulkan has no device");
+    if (!refused.empty()) throw Error(BP_UNSUPPORTED, "no Vulkan device can be used:" + refused);
+    throw Error(BP_UNSUPPORTED, "no Vulkan device" + (settings.device.empty() ? "" : " of device=" + settings.device) +
                                     (settings.type >= 0 ? std::string(" of device_type=") + type_name(settings.type) : "") +
                                     "; the devices are " + seen);
   }
@@ -101,23 +101,12 @@ std::vector<DeviceInfo> look(const Settings& settings) {
   return out;
 }
 
-Survey look_somewhere(const Settings& settings) {
-  try {
-    return {look(settings)};
-  } catch (const Error& error) {
-    throw Error(error.status(), std::string("Vulkan: ") + error.what() +
-                                    "\nA Vulkan device needs its loader and its driver: apt install libvulkan1 and the GPU's driver, or "
-                                    "mesa-vulkan-drivers, which makes a device of the CPU, too. The option library=/path/libvulkan.so.1 "
-                                    "names another loader");
-  }
-}
-
 }  // namespace
 
 Survey take_survey(const Settings& settings) {
-  if (loader_is_open()) return look_somewhere(settings);  // there is nothing left to keep out of this process
+  if (loader_is_open()) return Survey{look(settings)};  // there is nothing left to keep out of this process
   const std::string answer = in_child("Vulkan", [&] {
-    const Survey found = look_somewhere(settings);
+    const Survey found = Survey{look(settings)};
     return std::string(reinterpret_cast<const char*>(found.devices.data()), found.devices.size() * sizeof(DeviceInfo));
   });
   Survey survey{std::vector<DeviceInfo>(answer.size() / sizeof(DeviceInfo))};

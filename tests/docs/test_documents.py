@@ -90,12 +90,13 @@ def test_every_optional_group_is_documented():
     [
         ("sim", "drivers/sim/settings.h"),
         ("opencl", "drivers/opencl/settings.cpp"),
+        ("vulkan", "drivers/vulkan/settings.cpp"),
         ("emulate", "drivers/shims/emulate/state.h"),
     ],
 )
 def test_driver_options_are_documented(driver, source):
     known = set(re.findall(r'options\.\w+\("(\w+)"', (ROOT / source).read_text()))
-    prefix = "" if driver in ("sim", "opencl") else f"{driver}."
+    prefix = "" if driver in ("sim", "opencl", "vulkan") else f"{driver}."
     listed = {row[0].strip("`") for row in table_rows("docs/driver.md")}
     assert known
     assert {prefix + key for key in known} - listed == set()

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "docs" / "site"))
 import ecosystem
 import headers
 
-EVERY_PAGE = [*PAGES, "drivers/cuda/README.md", "drivers/opencl/README.md"]
+EVERY_PAGE = [*PAGES, "drivers/cuda/README.md", "drivers/opencl/README.md", "drivers/vulkan/README.md"]
 HEADERS = [ROOT / "include/backplane/driver.h", *sorted((ROOT / "include/backplane/driver").glob("*.h"))]
 
 

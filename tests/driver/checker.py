@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -25,6 +26,7 @@ OF_MAKE = {
     "libtrace.so": (BACKEND / "lib" / "libbackplane_trace.so", ["drivers/shims"]),
     "libminimal.so": (DEMO / "minimal" / "libminimal_driver.so", ["examples/minimal_driver"]),
     "libopencl.so": (DEMO / "opencl" / "libopencl_driver.so", ["drivers/opencl"]),
+    "libvulkan.so": (DEMO / "vulkan" / "libvulkan_driver.so", ["drivers/vulkan", "drivers/spirv"]),
 }
 HERE = Path(__file__).parent
 BROKEN = HERE / "broken"
@@ -99,8 +101,9 @@ def compile_checker(cache: Path, **env: str) -> Path:
 
 
 def compile_sdk_driver(out: Path, name: str) -> None:
-    """A driver of the SDK."""
-    compile_unit(out, [path for part in ("engine", name) for path in sorted((ROOT / "drivers" / part).glob("*.cpp"))])
+    """A driver of the SDK, of the sources that its driver.cmake names."""
+    (patterns,) = re.findall(r"^set\(sources (.*)\)$", (ROOT / "drivers" / name / "driver.cmake").read_text(), re.M)
+    compile_unit(out, [path for pattern in shlex.split(patterns) for path in sorted(ROOT.glob(pattern))])
 
 
 def compile_unit(out: Path, sources: list[Path]) -> None:

@@ -53,6 +53,7 @@ ARROWS = {
     "drivers/cuda": {"drivers/engine"},
     "drivers/opencl": {"drivers/engine"},
     "drivers/sim": {"drivers/engine"},
+    "drivers/vulkan": {"drivers/engine", "drivers/spirv"},
     "drivers/spirv": set(),
     "drivers/shims": set(),
     "drivers/shims/emulate": {"drivers/engine", "drivers/shims"},

@@ -125,7 +125,7 @@ def test_warnings_of_the_sdk_are_for_its_developers(tmp_path, development, code)
 def commands(tmp_path_factory):
     """Of the configurations with each of the SDK's drivers: all sources of the core are in the last."""
     found = {}
-    for driver in ("cuda", "opencl", "sim"):
+    for driver in ("cuda", "opencl", "vulkan", "sim"):
         folder = tmp_path_factory.mktemp(driver)
         found |= compile_commands(configure(folder, "-DBACKPLANE_DEV=ON", f"-DBACKPLANE_DRIVER={driver}"))
     return found

@@ -46,7 +46,7 @@ BAD = [
     ("description", "{{ cookiecutter.author }}{% raw %}", "braces"),
     ("author", "", "must not be empty"),
     ("license", "GPL", "BSD-3-Clause, Apache-2.0"),
-    ("driver", "emulate", "sim, opencl, cuda, minimal, minimal_cpp"),
+    ("driver", "emulate", "sim, opencl, vulkan, cuda, minimal, minimal_cpp"),
     ("ci", "gitlab", "github, none"),
     ("kernels", "examples", "portable, add, none"),
 ]

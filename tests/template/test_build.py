@@ -163,7 +163,7 @@ def bare_python(folder: Path) -> Path:
         ("npu", "DRIVER is missing"),
         ("npu DRIVER sim KERNELS add.cpp", "add.bpc takes no place: KERNELS does not name the kernel library"),
         ("npu DRIVER sim KERNELS portable add.cpp", "add.bpc takes no place: the kernel library has cat.bpc, "),
-        ("npu DRIVER simm", "neither a file nor a driver of the SDK (cuda, opencl, sim)"),
+        ("npu DRIVER simm", "neither a file nor a driver of the SDK (cuda, opencl, sim, vulkan)"),
         ("npu DRIVER sim KERNEL a.cpp", "neither a file nor a driver of the SDK"),
         ("npu DRIVER sim KERNELS portable cuda", "KERNELS cuda is neither a file nor the word portable"),
         ("npu DRIVER sim EXTENSIONS hooks.cpp", "EXTENSIONS hooks.cpp is not a file"),

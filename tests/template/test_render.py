@@ -234,7 +234,7 @@ def test_V05_ci_holds_the_driver_against_its_contract(rendered, names):
 
 @pytest.mark.parametrize("driver", questions()["driver"])
 def test_ci_installs_what_the_driver_that_it_starts_with_needs(rendered, driver):
-    """A runner has no OpenCL runtime: PoCL is one. Nothing stands in for a GPU of NVIDIA's."""
+    """A runner has no OpenCL runtime and no Vulkan driver: PoCL and lavapipe are. Nothing stands in for NVIDIA's GPUs."""
     script = (rendered({"driver": driver, "ci": "github"}) / ".github" / "install-runtime.sh").read_text()
     commands = [line for line in script.splitlines()[3:] if line and not line.startswith("#")]
     assert commands == {
@@ -242,6 +242,11 @@ def test_ci_installs_what_the_driver_that_it_starts_with_needs(rendered, driver)
             "set -euo pipefail",
             "sudo apt-get update",
             "sudo apt-get install -y ocl-icd-libopencl1 pocl-opencl-icd",
+        ],
+        "vulkan": [
+            "set -euo pipefail",
+            "sudo apt-get update",
+            "sudo apt-get install -y libvulkan1 mesa-vulkan-drivers",
         ],
     }.get(driver, ["set -euo pipefail"])
 
