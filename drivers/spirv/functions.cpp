@@ -9,7 +9,7 @@ Emitter::Emitter(const Unit& unit, const Facts& facts, const Options& options) :
 }
 
 Module Emitter::run() {
-  if (facts_.version < 0x00010300) fail(1, "SPIR-V below 1.3 (the fact version)");
+  if (facts_.version < (is_vulkan() ? 0x00010300 : 0x00010000)) fail(1, "Vulkan's SPIR-V is 1.3 or newer (the fact version)");
   if (unit_.group > facts_.max_group) {
     fail(1, "BP_GROUP is " + std::to_string(unit_.group) + ", and the device has groups of " + std::to_string(facts_.max_group) + " items");
   }

@@ -23,7 +23,7 @@ enum class Flavour : uint8_t { vulkan, kernel };
 /// Error that names the fact. 64-bit integers are required of every device; so are the 32-bit atomics.
 struct Facts {
   Flavour flavour = Flavour::vulkan;
-  uint32_t version = 0x00010300;  ///< of SPIR-V, as in its header: 1.3 or newer; below 1.4, float controls are an extension
+  uint32_t version = 0x00010300;  ///< of SPIR-V, as in its header: 1.3 or newer; flavour kernel 1.0 or newer, shuffles from 1.3 on
 
   // Limits; what exceeds them is refused.
   uint32_t max_group = 1024;     ///< items of a group
@@ -53,7 +53,8 @@ struct Facts {
   bool signed_zero_inf_nan = false;  ///< shaderSignedZeroInfNanPreserveFloat32: likewise
   bool round_to_nearest = false;     ///< shaderRoundingModeRTEFloat32: likewise
   bool float64_controls = false;     ///< the modes that are set are set of f64, too
-  /// The device's compiler takes x * 0 for 0, whatever x is (Mesa's lavapipe does): zeros are read from the push constants.
+  /// The device's compiler is Mesa's lavapipe, which takes x * 0 for 0, whatever x is, and counts the iterations of some loops over
+  /// 64-bit numbers wrongly: a zero of the push constants keeps it from knowing either.
   bool hide_zero = false;
 };
 

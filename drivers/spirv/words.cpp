@@ -72,6 +72,7 @@ Value Emitter::word(const Expression& e) {
       }
       return {};
     case Word::shuffle_xor: {
+      if (facts_.version < 0x00010300) fail(e.line, "BP_SHUFFLE_XOR in SPIR-V below 1.3 (the facts version and subgroup_size)");
       assembler_.capability(CapabilityGroupNonUniform);
       assembler_.capability(CapabilityGroupNonUniformShuffle);
       const uint32_t x = argument(0);
