@@ -246,7 +246,7 @@ VULKAN_SOURCES := $(wildcard drivers/vulkan/*.cpp drivers/spirv/*.cpp)
 vulkan: $(VULKAN)
 $(VULKAN): $(shell find drivers/vulkan drivers/spirv drivers/engine include/backplane/driver include/backplane/driver.h -type f)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -I include $(VULKAN_SOURCES) -o $@ -lpthread -ldl
+	$(CXX) -std=c++20 -O2 -fPIC -shared -fvisibility=hidden -I include $(VULKAN_SOURCES) -o $@ -lpthread -ldl
 
 # What is uploaded: the sdist, and the wheel that is made from it.
 dist: venv

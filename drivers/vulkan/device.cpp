@@ -126,6 +126,7 @@ int32_t Device::synchronize(const Deadline& deadline) {
 
 void Device::finish_streams() noexcept {
   for (const auto& one : streams()) one->finish();
+  calls_.vkDeviceWaitIdle(device_);  // of one that is lost, whose semaphores nobody waits for
 }
 
 void Device::end_streams() noexcept {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -19,7 +20,6 @@ namespace {
 
 using Find = VkVoidFunction (*)(VkInstance, const char*);
 using FindOfDevice = VkVoidFunction (*)(VkDevice, const char*);
-VkInstance the_instance = nullptr;
 
 Find find() {
   static const auto found = reinterpret_cast<Find>(dlsym(dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL), "vkGetInstanceProcAddr"));
@@ -52,33 +52,41 @@ Struct* in_chain(void* first) {
   return nullptr;
 }
 
-/// The real function; it stays good when the instance or the device that it was found by has gone.
+/// The real functions of the newest instance and the newest device: what they are found by goes, and the loader ends a driver with its last
+/// instance.
+std::mutex mutex;
+std::map<std::string, VkVoidFunction> found;
 template <class Function>
-Function of_instance(const char* name) {
-  return reinterpret_cast<Function>(find()(the_instance, name));
+Function real_one(const char* name) {
+  std::lock_guard lock(mutex);
+  return reinterpret_cast<Function>(found.at(name));
 }
-VkDevice the_device = nullptr;
-template <class Function>
-Function of_device(const char* name) {
-  return reinterpret_cast<Function>(of_instance<FindOfDevice>("vkGetDeviceProcAddr")(the_device, name));
+void keep(const char* name, VkVoidFunction function) {
+  std::lock_guard lock(mutex);
+  found[name] = function;
 }
 
 VkResult create_instance(const VkInstanceCreateInfo* info, VkAllocator* allocator, VkInstance* out) {
   if (wrap("no-driver")) return VK_ERROR_INCOMPATIBLE_DRIVER;
-  static const auto real = of_instance<VkResult (*)(const VkInstanceCreateInfo*, VkAllocator*, VkInstance*)>("vkCreateInstance");
-  const VkResult code = real(info, allocator, out);
-  the_instance = *out;
+  using Create = VkResult (*)(const VkInstanceCreateInfo*, VkAllocator*, VkInstance*);
+  const VkResult code = reinterpret_cast<Create>(find()(nullptr, "vkCreateInstance"))(info, allocator, out);
+  if (code != VK_SUCCESS) return code;
+  for (const char* name : {"vkEnumeratePhysicalDevices", "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2",
+                           "vkEnumerateDeviceExtensionProperties", "vkGetPhysicalDeviceMemoryProperties2",
+                           "vkGetPhysicalDeviceQueueFamilyProperties", "vkCreateDevice", "vkGetDeviceProcAddr"}) {
+    keep(name, find()(*out, name));
+  }
   return code;
 }
 
 VkResult enumerate(VkInstance instance, uint32_t* count, VkPhysicalDevice* out) {
   if (wrap("no-device")) return *count = 0, VK_SUCCESS;
-  static const auto real = of_instance<VkResult (*)(VkInstance, uint32_t*, VkPhysicalDevice*)>("vkEnumeratePhysicalDevices");
+  const auto real = real_one<VkResult (*)(VkInstance, uint32_t*, VkPhysicalDevice*)>("vkEnumeratePhysicalDevices");
   return real(instance, count, out);
 }
 
 void properties(VkPhysicalDevice device, VkPhysicalDeviceProperties2* out) {
-  static const auto real = of_instance<void (*)(VkPhysicalDevice, VkPhysicalDeviceProperties2*)>("vkGetPhysicalDeviceProperties2");
+  const auto real = real_one<void (*)(VkPhysicalDevice, VkPhysicalDeviceProperties2*)>("vkGetPhysicalDeviceProperties2");
   real(device, out);
   if (wrap("discrete")) out->properties.deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
   if (wrap("old")) out->properties.apiVersion = make_version(1, 1);
@@ -86,7 +94,7 @@ void properties(VkPhysicalDevice device, VkPhysicalDeviceProperties2* out) {
 }
 
 void features(VkPhysicalDevice device, VkPhysicalDeviceFeatures2* out) {
-  static const auto real = of_instance<void (*)(VkPhysicalDevice, VkPhysicalDeviceFeatures2*)>("vkGetPhysicalDeviceFeatures2");
+  const auto real = real_one<void (*)(VkPhysicalDevice, VkPhysicalDeviceFeatures2*)>("vkGetPhysicalDeviceFeatures2");
   real(device, out);
   auto* const v12 = in_chain<VkPhysicalDeviceVulkan12Features>(out);
   if (wrap("no-address")) v12->bufferDeviceAddress = 0;
@@ -100,8 +108,8 @@ void features(VkPhysicalDevice device, VkPhysicalDeviceFeatures2* out) {
 }
 
 VkResult extensions(VkPhysicalDevice device, const char* layer, uint32_t* count, VkExtensionProperties* out) {
-  static const auto real =
-      of_instance<VkResult (*)(VkPhysicalDevice, const char*, uint32_t*, VkExtensionProperties*)>("vkEnumerateDeviceExtensionProperties");
+  const auto real =
+      real_one<VkResult (*)(VkPhysicalDevice, const char*, uint32_t*, VkExtensionProperties*)>("vkEnumerateDeviceExtensionProperties");
   uint32_t all = 0;
   real(device, layer, &all, nullptr);
   std::vector<VkExtensionProperties> list(all);
@@ -119,21 +127,27 @@ VkResult extensions(VkPhysicalDevice device, const char* layer, uint32_t* count,
   return VK_SUCCESS;
 }
 
+std::map<VkDeviceMemory, uint64_t> allocated;  // under the mutex
+uint64_t bytes_in_use() {
+  std::lock_guard lock(mutex);
+  uint64_t bytes = 0;
+  for (const auto& one : allocated) bytes += one.second;
+  return bytes;
+}
+
 void memory(VkPhysicalDevice device, VkPhysicalDeviceMemoryProperties2* out) {
-  static const auto real =
-      of_instance<void (*)(VkPhysicalDevice, VkPhysicalDeviceMemoryProperties2*)>("vkGetPhysicalDeviceMemoryProperties2");
+  const auto real = real_one<void (*)(VkPhysicalDevice, VkPhysicalDeviceMemoryProperties2*)>("vkGetPhysicalDeviceMemoryProperties2");
   real(device, out);
   if (wrap("not-cached")) out->memoryProperties.memoryTypes[0].propertyFlags &= ~VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
   if (auto* budget = in_chain<VkPhysicalDeviceMemoryBudgetPropertiesEXT>(out)) {
     budget->heapBudget[0] = out->memoryProperties.memoryHeaps[0].size;
-    budget->heapUsage[0] = uint64_t{64} << 20;
+    budget->heapUsage[0] = bytes_in_use();
   }
 }
 
 constexpr uint32_t kQueues = 4;
 void families(VkPhysicalDevice device, uint32_t* count, VkQueueFamilyProperties* out) {
-  static const auto real =
-      of_instance<void (*)(VkPhysicalDevice, uint32_t*, VkQueueFamilyProperties*)>("vkGetPhysicalDeviceQueueFamilyProperties");
+  const auto real = real_one<void (*)(VkPhysicalDevice, uint32_t*, VkQueueFamilyProperties*)>("vkGetPhysicalDeviceQueueFamilyProperties");
   real(device, count, out);
   if (!out) return;
   if (wrap("queues")) out[0].queueCount = kQueues;
@@ -150,46 +164,68 @@ VkResult create_device(VkPhysicalDevice physical, const VkDeviceCreateInfo* info
   names.erase(std::remove_if(names.begin(), names.end(), is_ours), names.end());
   changed.enabledExtensionCount = static_cast<uint32_t>(names.size());
   changed.ppEnabledExtensionNames = names.data();
-  static const auto real =
-      of_instance<VkResult (*)(VkPhysicalDevice, const VkDeviceCreateInfo*, VkAllocator*, VkDevice*)>("vkCreateDevice");
+  const auto real = real_one<VkResult (*)(VkPhysicalDevice, const VkDeviceCreateInfo*, VkAllocator*, VkDevice*)>("vkCreateDevice");
   const VkResult code = real(physical, &changed, allocator, out);
-  the_device = *out;
+  if (code != VK_SUCCESS) return code;
+  for (const char* name : {"vkGetDeviceQueue", "vkQueueSubmit", "vkDeviceWaitIdle", "vkWaitSemaphores", "vkAllocateMemory", "vkFreeMemory",
+                           "vkGetBufferDeviceAddress"}) {
+    keep(name, real_one<FindOfDevice>("vkGetDeviceProcAddr")(*out, name));
+  }
   return code;
 }
 
+std::map<VkQueue, VkDevice> device_of;  // under the mutex
+std::atomic<VkDevice> lost{nullptr};
 void get_queue(VkDevice device, uint32_t family, uint32_t, VkQueue* out) {
-  static const auto real = of_device<void (*)(VkDevice, uint32_t, uint32_t, VkQueue*)>("vkGetDeviceQueue");
-  real(device, family, 0, out);
+  real_one<void (*)(VkDevice, uint32_t, uint32_t, VkQueue*)>("vkGetDeviceQueue")(device, family, 0, out);
+  std::lock_guard lock(mutex);
+  device_of[*out] = device;
 }
 
-std::atomic<bool> is_lost{false};
 VkResult submit(VkQueue queue, uint32_t count, const VkSubmitInfo* what, VkFence fence) {
-  static std::atomic<long> calls{0};
+  static std::atomic<long> calls{0}, full_calls{0};
   static std::mutex one_queue;
-  if (is_lost || fails("lost", calls)) return is_lost = true, VK_ERROR_DEVICE_LOST;
-  static std::atomic<long> full_calls{0};
+  VkDevice device = nullptr;
+  {
+    std::lock_guard lock(mutex);
+    device = device_of[queue];
+  }
+  if (!lost && fails("lost", calls)) {
+    real_one<VkResult (*)(VkDevice)>("vkDeviceWaitIdle")(device);  // nothing of it runs any more
+    lost = device;
+  }
+  if (lost == device) return VK_ERROR_DEVICE_LOST;
   if (fails("full", full_calls)) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+  const auto real = real_one<VkResult (*)(VkQueue, uint32_t, const VkSubmitInfo*, VkFence)>("vkQueueSubmit");
   std::lock_guard lock(one_queue);
-  static const auto real = of_device<VkResult (*)(VkQueue, uint32_t, const VkSubmitInfo*, VkFence)>("vkQueueSubmit");
   return real(queue, count, what, fence);
 }
 
 VkResult wait(VkDevice device, const VkSemaphoreWaitInfo* what, uint64_t timeout) {
-  if (is_lost) return VK_ERROR_DEVICE_LOST;
-  static const auto real = of_device<VkResult (*)(VkDevice, const VkSemaphoreWaitInfo*, uint64_t)>("vkWaitSemaphores");
-  return real(device, what, timeout);
+  if (lost == device) return VK_ERROR_DEVICE_LOST;
+  return real_one<VkResult (*)(VkDevice, const VkSemaphoreWaitInfo*, uint64_t)>("vkWaitSemaphores")(device, what, timeout);
 }
 
 VkResult allocate(VkDevice device, const VkMemoryAllocateInfo* what, VkAllocator* allocator, VkDeviceMemory* out) {
   static std::atomic<long> calls{0};
   if (fails("memory", calls)) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
-  static const auto real =
-      of_device<VkResult (*)(VkDevice, const VkMemoryAllocateInfo*, VkAllocator*, VkDeviceMemory*)>("vkAllocateMemory");
-  return real(device, what, allocator, out);
+  const auto real = real_one<VkResult (*)(VkDevice, const VkMemoryAllocateInfo*, VkAllocator*, VkDeviceMemory*)>("vkAllocateMemory");
+  const VkResult code = real(device, what, allocator, out);
+  std::lock_guard lock(mutex);
+  if (code == VK_SUCCESS) allocated[*out] = what->allocationSize;
+  return code;
+}
+
+void free_memory(VkDevice device, VkDeviceMemory memory, VkAllocator* allocator) {
+  {
+    std::lock_guard lock(mutex);
+    allocated.erase(memory);
+  }
+  real_one<void (*)(VkDevice, VkDeviceMemory, VkAllocator*)>("vkFreeMemory")(device, memory, allocator);
 }
 
 uint64_t address(VkDevice device, const VkBufferDeviceAddressInfo* of) {
-  static const auto real = of_device<uint64_t (*)(VkDevice, const VkBufferDeviceAddressInfo*)>("vkGetBufferDeviceAddress");
+  const auto real = real_one<uint64_t (*)(VkDevice, const VkBufferDeviceAddressInfo*)>("vkGetBufferDeviceAddress");
   const uint64_t found = real(device, of);
   return wrap("elsewhere") ? found + (uint64_t{1} << 50) : found;
 }
@@ -203,12 +239,13 @@ VkVoidFunction find_of_device(VkDevice device, const char* name) {
       {"vkQueueSubmit", [] { return reinterpret_cast<VkVoidFunction>(submit); }},
       {"vkWaitSemaphores", [] { return reinterpret_cast<VkVoidFunction>(wait); }},
       {"vkAllocateMemory", [] { return reinterpret_cast<VkVoidFunction>(allocate); }},
+      {"vkFreeMemory", [] { return reinterpret_cast<VkVoidFunction>(free_memory); }},
       {"vkGetBufferDeviceAddress", [] { return reinterpret_cast<VkVoidFunction>(address); }},
   };
   for (const auto& one : kMine) {
     if (std::strcmp(one.name, name) == 0) return one.mine();
   }
-  return of_instance<FindOfDevice>("vkGetDeviceProcAddr")(device, name);
+  return real_one<FindOfDevice>("vkGetDeviceProcAddr")(device, name);
 }
 
 }  // namespace
