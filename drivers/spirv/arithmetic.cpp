@@ -9,14 +9,22 @@ namespace {
 /// Bits as a constant of the type has them: cut to its width, extended by its sign.
 uint64_t wrapped(uint64_t bits, Kind kind) {
   switch (kind) {
-    case Kind::boolean: return bits != 0;
-    case Kind::i8: return static_cast<uint64_t>(static_cast<int8_t>(bits));
-    case Kind::u8: return static_cast<uint8_t>(bits);
-    case Kind::i16: return static_cast<uint64_t>(static_cast<int16_t>(bits));
-    case Kind::u16: return static_cast<uint16_t>(bits);
-    case Kind::i32: return static_cast<uint64_t>(static_cast<int32_t>(bits));
-    case Kind::u32: return static_cast<uint32_t>(bits);
-    default: return bits;
+    case Kind::boolean:
+      return bits != 0;
+    case Kind::i8:
+      return static_cast<uint64_t>(static_cast<int8_t>(bits));
+    case Kind::u8:
+      return static_cast<uint8_t>(bits);
+    case Kind::i16:
+      return static_cast<uint64_t>(static_cast<int16_t>(bits));
+    case Kind::u16:
+      return static_cast<uint16_t>(bits);
+    case Kind::i32:
+      return static_cast<uint64_t>(static_cast<int32_t>(bits));
+    case Kind::u32:
+      return static_cast<uint32_t>(bits);
+    default:
+      return bits;
   }
 }
 
@@ -48,7 +56,8 @@ Expression* Builder::convert(Expression* e, const Type* type) {
     }
     if (type->kind == Kind::f64 && !e->type->is_real()) {
       const bool is_negative = e->type->is_signed() && static_cast<int64_t>(e->integer) < 0;
-      return constant(Kind::f64, is_negative ? static_cast<double>(static_cast<int64_t>(e->integer)) : static_cast<double>(e->integer), e->line);
+      return constant(Kind::f64, is_negative ? static_cast<double>(static_cast<int64_t>(e->integer)) : static_cast<double>(e->integer),
+                      e->line);
     }
     if (type->is_real()) return constant(type->kind, e->real, e->line);
     if (type->kind == Kind::boolean) return constant(Kind::boolean, static_cast<uint64_t>(e->real != 0), e->line);
@@ -76,7 +85,8 @@ Expression* Builder::converted(Expression* e, const Type* type, const char* what
   if (are_numbers) return convert(e, type);
   if (type->is_pointer()) {
     if (is_constant(e) && from->is_integer() && e->integer == 0) return node(Operator::convert, type, e->line, e);
-    if (from->is_pointer() && from->element == type->element && from->space == type->space && (type->points_to_const || !from->points_to_const)) {
+    if (from->is_pointer() && from->element == type->element && from->space == type->space &&
+        (type->points_to_const || !from->points_to_const)) {
       return node(Operator::convert, type, e->line, e);
     }
   }
@@ -141,11 +151,22 @@ Expression* Builder::binary(uint32_t code, Expression* a, Expression* b, uint32_
     return node(is_and ? Operator::logical_and : Operator::logical_or, a->type, line, a, b);
   }
   static constexpr std::pair<uint32_t, Operator> kOperators[] = {
-      {'+', Operator::add},           {'-', Operator::subtract},      {'*', Operator::multiply},     {'/', Operator::divide},
-      {'%', Operator::remainder},     {'&', Operator::bit_and},       {'|', Operator::bit_or},       {'^', Operator::bit_xor},
-      {'<', Operator::less},          {'>', Operator::greater},       {punctuator("<<"), Operator::shift_left},
-      {punctuator(">>"), Operator::shift_right}, {punctuator("<="), Operator::less_equal}, {punctuator(">="), Operator::greater_equal},
-      {punctuator("=="), Operator::equal}, {punctuator("!="), Operator::not_equal},
+      {'+', Operator::add},
+      {'-', Operator::subtract},
+      {'*', Operator::multiply},
+      {'/', Operator::divide},
+      {'%', Operator::remainder},
+      {'&', Operator::bit_and},
+      {'|', Operator::bit_or},
+      {'^', Operator::bit_xor},
+      {'<', Operator::less},
+      {'>', Operator::greater},
+      {punctuator("<<"), Operator::shift_left},
+      {punctuator(">>"), Operator::shift_right},
+      {punctuator("<="), Operator::less_equal},
+      {punctuator(">="), Operator::greater_equal},
+      {punctuator("=="), Operator::equal},
+      {punctuator("!="), Operator::not_equal},
   };
   Operator op = Operator::add;
   std::string text;
@@ -163,7 +184,8 @@ Expression* Builder::binary(uint32_t code, Expression* a, Expression* b, uint32_
     const auto is_null = [](const Expression* e) { return is_constant(e) && e->type->is_integer() && e->integer == 0; };
     if (is_equality && is_null(b)) b = converted(b, a->type, "a comparison");
     if (is_equality && is_null(a)) a = converted(a, b->type, "a comparison");
-    const bool match = a->type->is_pointer() && b->type->is_pointer() && a->type->element == b->type->element && a->type->space == b->type->space;
+    const bool match =
+        a->type->is_pointer() && b->type->is_pointer() && a->type->element == b->type->element && a->type->space == b->type->space;
     if (match && compares) return node(op, scalar(Kind::boolean), line, a, b);
     if (match && op == Operator::subtract) return node(Operator::distance, scalar(Kind::i64), line, a, b);
     fail(line, text + " of a " + name_of(*a->type) + " and a " + name_of(*b->type));
@@ -188,12 +210,17 @@ Expression* Builder::fold(Operator op, Expression* a, Expression* b, const Type*
   const uint64_t x = a->integer, y = b->integer;
   const auto sx = static_cast<int64_t>(x), sy = static_cast<int64_t>(y);
   const bool is_signed = type->is_signed();
-  const auto truth = [&](bool of_signed, bool of_unsigned) { return constant(Kind::boolean, static_cast<uint64_t>(is_signed ? of_signed : of_unsigned), line); };
+  const auto truth = [&](bool of_signed, bool of_unsigned) {
+    return constant(Kind::boolean, static_cast<uint64_t>(is_signed ? of_signed : of_unsigned), line);
+  };
   const auto number = [&](uint64_t bits) { return constant(type->kind, bits, line); };
   switch (op) {
-    case Operator::add: return number(x + y);
-    case Operator::subtract: return number(x - y);
-    case Operator::multiply: return number(x * y);
+    case Operator::add:
+      return number(x + y);
+    case Operator::subtract:
+      return number(x - y);
+    case Operator::multiply:
+      return number(x * y);
     case Operator::divide:
     case Operator::remainder: {
       if (y == 0) return nullptr;
@@ -207,16 +234,26 @@ Expression* Builder::fold(Operator op, Expression* a, Expression* b, const Type*
       if (y >= 8 * type->size()) return nullptr;
       if (op == Operator::shift_left) return number(x << y);
       return number(is_signed ? static_cast<uint64_t>(sx >> y) : x >> y);
-    case Operator::bit_and: return number(x & y);
-    case Operator::bit_or: return number(x | y);
-    case Operator::bit_xor: return number(x ^ y);
-    case Operator::less: return truth(sx < sy, x < y);
-    case Operator::less_equal: return truth(sx <= sy, x <= y);
-    case Operator::greater: return truth(sx > sy, x > y);
-    case Operator::greater_equal: return truth(sx >= sy, x >= y);
-    case Operator::equal: return truth(x == y, x == y);
-    case Operator::not_equal: return truth(x != y, x != y);
-    default: return nullptr;
+    case Operator::bit_and:
+      return number(x & y);
+    case Operator::bit_or:
+      return number(x | y);
+    case Operator::bit_xor:
+      return number(x ^ y);
+    case Operator::less:
+      return truth(sx < sy, x < y);
+    case Operator::less_equal:
+      return truth(sx <= sy, x <= y);
+    case Operator::greater:
+      return truth(sx > sy, x > y);
+    case Operator::greater_equal:
+      return truth(sx >= sy, x >= y);
+    case Operator::equal:
+      return truth(x == y, x == y);
+    case Operator::not_equal:
+      return truth(x != y, x != y);
+    default:
+      return nullptr;
   }
 }
 

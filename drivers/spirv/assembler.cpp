@@ -16,7 +16,8 @@ void put(Words& to, Op op, const Words& operands) {
 void append(Words& to, std::string_view text) {
   for (size_t i = 0; i <= text.size(); i += 4) {
     uint32_t word = 0;
-    for (size_t k = i; k < i + 4 && k < text.size(); ++k) word |= static_cast<uint32_t>(static_cast<unsigned char>(text[k])) << (8 * (k - i));
+    for (size_t k = i; k < i + 4 && k < text.size(); ++k)
+      word |= static_cast<uint32_t>(static_cast<unsigned char>(text[k])) << (8 * (k - i));
     to.push_back(word);
   }
 }
@@ -76,7 +77,8 @@ Words Assembler::finish(uint32_t version, uint32_t addressing, uint32_t memory) 
     put(out, OpExtInstImport, all);
   }
   put(out, OpMemoryModel, {addressing, memory});
-  for (const Words* part : {&entry_points, &modes, &names_, &annotations, &globals_, &functions}) out.insert(out.end(), part->begin(), part->end());
+  for (const Words* part : {&entry_points, &modes, &names_, &annotations, &globals_, &functions})
+    out.insert(out.end(), part->begin(), part->end());
   return out;
 }
 

@@ -60,14 +60,22 @@ const Builtin* find_builtin(std::string_view name) {
 
 Kind kind_of_letter(char letter) {
   switch (letter) {
-    case 'w': return Kind::i32;
-    case 'u': return Kind::u32;
-    case 'l': return Kind::i64;
-    case 'U': return Kind::u64;
-    case 'h': return Kind::u16;
-    case 'f': return Kind::f32;
-    case 'd': return Kind::f64;
-    default: return Kind::none;
+    case 'w':
+      return Kind::i32;
+    case 'u':
+      return Kind::u32;
+    case 'l':
+      return Kind::i64;
+    case 'U':
+      return Kind::u64;
+    case 'h':
+      return Kind::u16;
+    case 'f':
+      return Kind::f32;
+    case 'd':
+      return Kind::f64;
+    default:
+      return Kind::none;
   }
 }
 

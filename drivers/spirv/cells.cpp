@@ -22,7 +22,8 @@ uint32_t Emitter::pointer_to(const Place& at) {
     if (at.type->is_integer() && size < 4) {
       const bool is_byte = size == 1;
       if (!(is_byte ? facts_.memory_8 : facts_.memory_16)) {
-        fail(0, std::string("a ") + name_of(*at.type) + " in device memory: the device loads none (the fact memory_" + (is_byte ? "8)" : "16)"));
+        fail(0, std::string("a ") + name_of(*at.type) + " in device memory: the device loads none (the fact memory_" +
+                    (is_byte ? "8)" : "16)"));
       }
       assembler_.capability(is_byte ? CapabilityStorageBuffer8BitAccess : CapabilityStorageBuffer16BitAccess);
       if (is_byte && facts_.version < 0x00010500) assembler_.extension("SPV_KHR_8bit_storage");
@@ -113,8 +114,7 @@ uint32_t Emitter::load_words(const Place& from) {
   if (size == 8) {
     const uint32_t high = instruction(OpLoad, word, {at(sum(from.bytes, u32(4), 32))});
     const uint32_t wide = int_type(64);
-    const uint32_t upper =
-        instruction(OpShiftLeftLogical, wide, {instruction(OpUConvert, wide, {high}), int_constant(64, 32)});
+    const uint32_t upper = instruction(OpShiftLeftLogical, wide, {instruction(OpUConvert, wide, {high}), int_constant(64, 32)});
     const uint32_t both = instruction(OpBitwiseOr, wide, {instruction(OpUConvert, wide, {low}), upper});
     return from.type->kind == Kind::f64 ? instruction(OpBitcast, register_type(*from.type), {both}) : both;
   }

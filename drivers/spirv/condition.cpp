@@ -46,25 +46,36 @@ class Condition {
   static int precedence(const Token& token) {
     if (token.kind != Token::Kind::punctuator) return -1;
     switch (token.code) {
-      case punctuator("||"): return 0;
-      case punctuator("&&"): return 1;
-      case punctuator("|"): return 2;
-      case punctuator("^"): return 3;
-      case punctuator("&"): return 4;
+      case punctuator("||"):
+        return 0;
+      case punctuator("&&"):
+        return 1;
+      case punctuator("|"):
+        return 2;
+      case punctuator("^"):
+        return 3;
+      case punctuator("&"):
+        return 4;
       case punctuator("=="):
-      case punctuator("!="): return 5;
+      case punctuator("!="):
+        return 5;
       case punctuator("<"):
       case punctuator(">"):
       case punctuator("<="):
-      case punctuator(">="): return 6;
+      case punctuator(">="):
+        return 6;
       case punctuator("<<"):
-      case punctuator(">>"): return 7;
+      case punctuator(">>"):
+        return 7;
       case punctuator("+"):
-      case punctuator("-"): return 8;
+      case punctuator("-"):
+        return 8;
       case punctuator("*"):
       case punctuator("/"):
-      case punctuator("%"): return 9;
-      default: return -1;
+      case punctuator("%"):
+        return 9;
+      default:
+        return -1;
     }
   }
 
@@ -88,23 +99,40 @@ class Condition {
     const auto truth = [](bool value) { return Number{value, false}; };
     const auto compared = [&](bool of_unsigned, bool of_signed) { return truth(is_unsigned ? of_unsigned : of_signed); };
     switch (code) {
-      case punctuator("||"): return truth(a.bits || b.bits);
-      case punctuator("&&"): return truth(a.bits && b.bits);
-      case punctuator("|"): return {a.bits | b.bits, is_unsigned};
-      case punctuator("^"): return {a.bits ^ b.bits, is_unsigned};
-      case punctuator("&"): return {a.bits & b.bits, is_unsigned};
-      case punctuator("=="): return truth(a.bits == b.bits);
-      case punctuator("!="): return truth(a.bits != b.bits);
-      case punctuator("<"): return compared(a.bits < b.bits, a.number() < b.number());
-      case punctuator(">"): return compared(a.bits > b.bits, a.number() > b.number());
-      case punctuator("<="): return compared(a.bits <= b.bits, a.number() <= b.number());
-      case punctuator(">="): return compared(a.bits >= b.bits, a.number() >= b.number());
-      case punctuator("<<"): return {a.bits << (b.bits & 63), a.is_unsigned};
-      case punctuator(">>"): return {a.is_unsigned ? a.bits >> (b.bits & 63) : static_cast<uint64_t>(a.number() >> (b.bits & 63)), a.is_unsigned};
-      case punctuator("+"): return {a.bits + b.bits, is_unsigned};
-      case punctuator("-"): return {a.bits - b.bits, is_unsigned};
-      case punctuator("*"): return {a.bits * b.bits, is_unsigned};
-      default: break;
+      case punctuator("||"):
+        return truth(a.bits || b.bits);
+      case punctuator("&&"):
+        return truth(a.bits && b.bits);
+      case punctuator("|"):
+        return {a.bits | b.bits, is_unsigned};
+      case punctuator("^"):
+        return {a.bits ^ b.bits, is_unsigned};
+      case punctuator("&"):
+        return {a.bits & b.bits, is_unsigned};
+      case punctuator("=="):
+        return truth(a.bits == b.bits);
+      case punctuator("!="):
+        return truth(a.bits != b.bits);
+      case punctuator("<"):
+        return compared(a.bits < b.bits, a.number() < b.number());
+      case punctuator(">"):
+        return compared(a.bits > b.bits, a.number() > b.number());
+      case punctuator("<="):
+        return compared(a.bits <= b.bits, a.number() <= b.number());
+      case punctuator(">="):
+        return compared(a.bits >= b.bits, a.number() >= b.number());
+      case punctuator("<<"):
+        return {a.bits << (b.bits & 63), a.is_unsigned};
+      case punctuator(">>"):
+        return {a.is_unsigned ? a.bits >> (b.bits & 63) : static_cast<uint64_t>(a.number() >> (b.bits & 63)), a.is_unsigned};
+      case punctuator("+"):
+        return {a.bits + b.bits, is_unsigned};
+      case punctuator("-"):
+        return {a.bits - b.bits, is_unsigned};
+      case punctuator("*"):
+        return {a.bits * b.bits, is_unsigned};
+      default:
+        break;
     }
     if (b.bits == 0) {
       if (!is_dead_) fail("a division by zero in the expression of #if");

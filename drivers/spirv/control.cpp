@@ -32,13 +32,19 @@ void Emitter::statement(const Statement& s) {
     case Statement::Kind::block:
       for (const Statement* one : s.body) statement(*one);
       return;
-    case Statement::Kind::expression: value(*s.a); return;
-    case Statement::Kind::declare: return declare(s);
-    case Statement::Kind::branch: return branch(s);
+    case Statement::Kind::expression:
+      value(*s.a);
+      return;
+    case Statement::Kind::declare:
+      return declare(s);
+    case Statement::Kind::branch:
+      return branch(s);
     case Statement::Kind::loop_for:
     case Statement::Kind::loop_while:
-    case Statement::Kind::loop_do: return loop(s);
-    case Statement::Kind::choice: return choice(s);
+    case Statement::Kind::loop_do:
+      return loop(s);
+    case Statement::Kind::choice:
+      return choice(s);
     case Statement::Kind::leave:
       frame_.exits.back().has_break = true;
       return jump(frame_.exits.back().merge);

@@ -7,14 +7,17 @@ namespace backplane::driver::spirv {
 uint32_t Emitter::fitted(uint32_t id, Kind kind) {
   const uint32_t word = int_type(32);
   switch (kind) {
-    case Kind::u8: return instruction(OpBitwiseAnd, word, {id, u32(0xff)});
-    case Kind::u16: return instruction(OpBitwiseAnd, word, {id, u32(0xffff)});
+    case Kind::u8:
+      return instruction(OpBitwiseAnd, word, {id, u32(0xff)});
+    case Kind::u16:
+      return instruction(OpBitwiseAnd, word, {id, u32(0xffff)});
     case Kind::i8:
     case Kind::i16: {
       const uint32_t shift = u32(kind == Kind::i8 ? 24 : 16);
       return instruction(OpShiftRightArithmetic, word, {instruction(OpShiftLeftLogical, word, {id, shift}), shift});
     }
-    default: return id;
+    default:
+      return id;
   }
 }
 

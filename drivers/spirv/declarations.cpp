@@ -8,13 +8,20 @@ Parser::Specifiers Parser::specifiers() {
   for (; token_.kind == Token::Kind::name; advance()) {
     using enum Keyword;
     switch (token_.symbol->keyword) {
-      case word_const: out.is_const = true; continue;
+      case word_const:
+        out.is_const = true;
+        continue;
       case word_volatile:  // a compiler of kernels keeps all accesses to memory
       case word_restrict:
       case word_static:
-      case word_inline: continue;
-      case word_typedef: out.is_typedef = true; continue;
-      case word_kernel: out.is_kernel = true; continue;
+      case word_inline:
+        continue;
+      case word_typedef:
+        out.is_typedef = true;
+        continue;
+      case word_kernel:
+        out.is_kernel = true;
+        continue;
       case word_global:
       case word_local: {
         const Space space = at(word_global) ? Space::global : Space::local;
@@ -22,7 +29,8 @@ Parser::Specifiers Parser::specifiers() {
         out.space = space;
         continue;
       }
-      default: break;
+      default:
+        break;
     }
     if (out.type || !begins_type()) break;
     out.type = word_type();
@@ -49,18 +57,30 @@ const Type* Parser::word_type() {
   if (first == word_struct) return record();
   if (first == word_enum) return enumeration();
   switch (first) {
-    case type_void: return scalar(Kind::none);
-    case type_i8: return scalar(Kind::i8);
-    case type_u8: return scalar(Kind::u8);
-    case type_i16: return scalar(Kind::i16);
-    case type_u16: return scalar(Kind::u16);
-    case type_i32: return scalar(Kind::i32);
-    case type_u32: return scalar(Kind::u32);
-    case type_i64: return scalar(Kind::i64);
-    case type_u64: return scalar(Kind::u64);
-    case type_f32: return scalar(Kind::f32);
-    case type_f64: return scalar(Kind::f64);
-    default: break;
+    case type_void:
+      return scalar(Kind::none);
+    case type_i8:
+      return scalar(Kind::i8);
+    case type_u8:
+      return scalar(Kind::u8);
+    case type_i16:
+      return scalar(Kind::i16);
+    case type_u16:
+      return scalar(Kind::u16);
+    case type_i32:
+      return scalar(Kind::i32);
+    case type_u32:
+      return scalar(Kind::u32);
+    case type_i64:
+      return scalar(Kind::i64);
+    case type_u64:
+      return scalar(Kind::u64);
+    case type_f32:
+      return scalar(Kind::f32);
+    case type_f64:
+      return scalar(Kind::f64);
+    default:
+      break;
   }
   bool is_unsigned = false, has_char = false, has_short = false, has_long = false;
   for (Keyword word = first;; word = token_.symbol->keyword, advance()) {
@@ -97,7 +117,8 @@ const Type* Parser::record() {
     do {
       const Declarator one = declarator(what);
       if (one.type->is_pointer()) fail(one.line, "a pointer in a struct");
-      if (one.is_function || one.type->kind == Kind::none || one.type->size() == 0) fail(one.line, "a member of type " + name_of(*one.type));
+      if (one.is_function || one.type->kind == Kind::none || one.type->size() == 0)
+        fail(one.line, "a member of type " + name_of(*one.type));
       if (at(":")) fail(one.line, "a bit field");
       const uint64_t align = one.type->align();
       const uint64_t offset = (out.size + align - 1) / align * align;

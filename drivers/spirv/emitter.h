@@ -37,10 +37,10 @@ struct Place {
   const Type* type = nullptr;
   Layout layout = Layout::plain;
   StorageClass storage = StorageFunction;
-  uint32_t root = 0;        // pointer; address; array of words
-  Words indices;            // of a chain
-  uint32_t bytes = 0;       // of words: an i32
-  uint64_t distance = 0;    // bytes behind the address
+  uint32_t root = 0;                // pointer; address; array of words
+  Words indices;                    // of a chain
+  uint32_t bytes = 0;               // of words: an i32
+  uint64_t distance = 0;            // bytes behind the address
   const Variable* local = nullptr;  // vulkan: a place in a local array, at `flat` of its innermost elements
   uint32_t flat = 0;
 };
@@ -191,7 +191,7 @@ class Emitter {
   std::unordered_map<const Variable*, uint32_t> locals_;
   Words interface_;
   uint64_t local_bytes_ = 0;
-  uint32_t push_ = 0;           // the variable of the push constants
+  uint32_t push_ = 0;  // the variable of the push constants
   uint32_t zero_member_ = 0;
   uint32_t parameter_address_ = 0;
 };

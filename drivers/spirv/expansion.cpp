@@ -98,7 +98,8 @@ Preprocessor::Arguments Preprocessor::read_arguments(const Macro& macro, const T
   if (wanted == 0 && out.size() == 1 && out[0].empty()) out.clear();
   if (macro.is_variadic && out.size() + 1 == wanted) out.emplace_back();
   if (out.size() != wanted) {
-    fail(name.line, "the macro " + std::string(name.text) + " takes " + std::to_string(wanted) + " arguments, not " + std::to_string(out.size()));
+    fail(name.line,
+         "the macro " + std::string(name.text) + " takes " + std::to_string(wanted) + " arguments, not " + std::to_string(out.size()));
   }
   return out;
 }
@@ -153,9 +154,8 @@ std::vector<Token> Preprocessor::substitute(const Macro& macro, const Arguments&
 
 /// Tokens expanded by themselves, as an argument is.
 std::vector<Token> Preprocessor::expand_all(const std::vector<Token>& tokens) {
-  const bool needs = std::any_of(tokens.begin(), tokens.end(), [](const Token& token) {
-    return token.kind == Token::Kind::name && token.symbol->macro;
-  });
+  const bool needs =
+      std::any_of(tokens.begin(), tokens.end(), [](const Token& token) { return token.kind == Token::Kind::name && token.symbol->macro; });
   if (!needs) return tokens;
   const size_t floor = floor_;
   const bool was_confined = is_confined_;

@@ -12,42 +12,64 @@ constexpr size_t kMaxNesting = 1000;
 int precedence(const Token& token) {
   if (token.kind != Token::Kind::punctuator) return -1;
   switch (token.code) {
-    case punctuator("||"): return 0;
-    case punctuator("&&"): return 1;
-    case punctuator("|"): return 2;
-    case punctuator("^"): return 3;
-    case punctuator("&"): return 4;
+    case punctuator("||"):
+      return 0;
+    case punctuator("&&"):
+      return 1;
+    case punctuator("|"):
+      return 2;
+    case punctuator("^"):
+      return 3;
+    case punctuator("&"):
+      return 4;
     case punctuator("=="):
-    case punctuator("!="): return 5;
+    case punctuator("!="):
+      return 5;
     case punctuator("<"):
     case punctuator(">"):
     case punctuator("<="):
-    case punctuator(">="): return 6;
+    case punctuator(">="):
+      return 6;
     case punctuator("<<"):
-    case punctuator(">>"): return 7;
+    case punctuator(">>"):
+      return 7;
     case punctuator("+"):
-    case punctuator("-"): return 8;
+    case punctuator("-"):
+      return 8;
     case punctuator("*"):
     case punctuator("/"):
-    case punctuator("%"): return 9;
-    default: return -1;
+    case punctuator("%"):
+      return 9;
+    default:
+      return -1;
   }
 }
 
 /// The operator of "+=" and its like; 0: it is none.
 uint32_t updating(const Token& token) {
   switch (token.kind == Token::Kind::punctuator ? token.code : 0) {
-    case punctuator("+="): return '+';
-    case punctuator("-="): return '-';
-    case punctuator("*="): return '*';
-    case punctuator("/="): return '/';
-    case punctuator("%="): return '%';
-    case punctuator("&="): return '&';
-    case punctuator("|="): return '|';
-    case punctuator("^="): return '^';
-    case punctuator("<<="): return punctuator("<<");
-    case punctuator(">>="): return punctuator(">>");
-    default: return 0;
+    case punctuator("+="):
+      return '+';
+    case punctuator("-="):
+      return '-';
+    case punctuator("*="):
+      return '*';
+    case punctuator("/="):
+      return '/';
+    case punctuator("%="):
+      return '%';
+    case punctuator("&="):
+      return '&';
+    case punctuator("|="):
+      return '|';
+    case punctuator("^="):
+      return '^';
+    case punctuator("<<="):
+      return punctuator("<<");
+    case punctuator(">>="):
+      return punctuator(">>");
+    default:
+      return 0;
   }
 }
 
@@ -138,7 +160,8 @@ Expression* Parser::unary_expression() {
           out = postfix_of(out);
         }
         break;
-      default: break;
+      default:
+        break;
     }
   } else if (take(Keyword::word_sizeof)) {
     const Type* type = nullptr;
@@ -253,7 +276,8 @@ Expression* Parser::number() {
   const auto read = [&](auto value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, format);
     // Too small is a zero, or a subnormal that the library does not read; too large is refused.
-    if (end != text.data() + text.size() || error == std::errc::invalid_argument) fail(line, "'" + std::string(whole) + "' is not a number");
+    if (end != text.data() + text.size() || error == std::errc::invalid_argument)
+      fail(line, "'" + std::string(whole) + "' is not a number");
     if (error == std::errc::result_out_of_range) fail(line, "the number " + std::string(whole) + " is out of range");
     return static_cast<double>(value);
   };

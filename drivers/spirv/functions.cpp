@@ -102,8 +102,9 @@ void Emitter::kernel(const Function& function) {
   for (const Variable* parameter : function.parameters) {
     const auto offset = static_cast<uint32_t>(8 * entry.parameters.size());
     const bool is_pointer = parameter->type->is_pointer();
-    entry.parameters.push_back({is_pointer ? Parameter::Kind::pointer : Parameter::Kind::value, is_pointer && !parameter->type->points_to_const,
-                                offset, static_cast<uint32_t>(parameter->type->size()), std::string(parameter->name)});
+    entry.parameters.push_back({is_pointer ? Parameter::Kind::pointer : Parameter::Kind::value,
+                                is_pointer && !parameter->type->points_to_const, offset, static_cast<uint32_t>(parameter->type->size()),
+                                std::string(parameter->name)});
   }
   entry.value_bytes = entry.parameters.back().size;
   frame_ = {};

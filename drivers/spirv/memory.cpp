@@ -7,7 +7,8 @@ namespace backplane::driver::spirv {
 
 uint32_t Emitter::sum(uint32_t a, uint32_t b, uint32_t width) {
   const auto x = known_.find(a), y = known_.find(b);
-  if (x != known_.end() && y != known_.end()) return int_constant(width, static_cast<uint64_t>(x->second) + static_cast<uint64_t>(y->second));
+  if (x != known_.end() && y != known_.end())
+    return int_constant(width, static_cast<uint64_t>(x->second) + static_cast<uint64_t>(y->second));
   if (x != known_.end() && x->second == 0) return b;
   if (y != known_.end() && y->second == 0) return a;
   return instruction(OpIAdd, int_type(width), {a, b});
@@ -214,7 +215,8 @@ uint32_t Emitter::local_variable(const Variable* local) {
 void Emitter::find_words() {
   if (!is_vulkan()) return;
   for (const Expression& e : unit_.expressions) {
-    if (e.op != Operator::convert || !e.type->is_pointer() || e.type->space != Space::local || e.a->type->element == e.type->element) continue;
+    if (e.op != Operator::convert || !e.type->is_pointer() || e.type->space != Space::local || e.a->type->element == e.type->element)
+      continue;
     const Expression* root = e.a;
     while (root->op == Operator::move || root->op == Operator::element || root->op == Operator::decay || root->op == Operator::convert ||
            root->op == Operator::address) {

@@ -139,7 +139,8 @@ Expression* Builder::call(const Builtin& word, std::vector<Expression*> argument
       const Type& type = *arguments[i]->type;
       const uint64_t size = scalar(kind_of_letter(word.takes.back()))->size();
       if (!type.is_pointer() || type.space != Space::global || type.points_to_const || type.element->size() != size) {
-        fail(line, what + " is a " + name_of(type) + ", not a pointer to device memory of " + std::to_string(size) + " bytes that may be written");
+        fail(line, what + " is a " + name_of(type) + ", not a pointer to device memory of " + std::to_string(size) +
+                       " bytes that may be written");
       }
     } else if (letter == 'c') {
       arguments[i] = promoted(arguments[i]);

@@ -87,7 +87,7 @@ class Parser : Builder {
     const Type* type = nullptr;
     Symbol* name = nullptr;
     uint32_t line = 0;
-    bool is_const = false;     // itself, not what it points to
+    bool is_const = false;  // itself, not what it points to
     bool is_function = false;
     std::vector<Variable*> parameters;
   };
@@ -149,10 +149,10 @@ class Parser : Builder {
   std::deque<Binding> bindings_;
   std::vector<Binding*> scope_;
   Function* current_ = nullptr;
-  size_t depth_ = 0;      // of blocks in the function
-  size_t loops_ = 0;      // around the statement
+  size_t depth_ = 0;  // of blocks in the function
+  size_t loops_ = 0;  // around the statement
   size_t choices_ = 0;
-  size_t nesting_ = 0;    // of expressions and statements: a limit for the stack
+  size_t nesting_ = 0;  // of expressions and statements: a limit for the stack
 };
 
 }  // namespace backplane::driver::spirv

@@ -1,5 +1,7 @@
 // drivers/spirv/prelude.cpp: the words of the kernel dialect (docs/dialect.md) in those that the parser knows, and what a device rounds
 // otherwise than the dialect does, composed of integers.
+#include "float64.h"
+#include "float64_more.h"
 #include "parser.h"
 
 namespace backplane::driver::spirv {
@@ -148,7 +150,9 @@ BP_FN f32 bp_fma_(f32 x, f32 y, f32 z) {
 
 }  // namespace
 
-std::string prelude() { return kText + 1; }
+std::string float64_words() { return std::string(kFloat64Text + 1) + (kFloat64MoreText + 1); }
+
+std::string prelude() { return kText + 1 + float64_words(); }
 
 std::vector<std::pair<std::string, std::string>> defined_words(const Facts& facts, const Options& options) {
   std::vector<std::pair<std::string, std::string>> out = {{"__BP_SPIRV", "1"}};

@@ -13,11 +13,11 @@ namespace backplane::driver::spirv {
 struct Macro {
   Symbol* name = nullptr;
   bool is_function = false;
-  bool is_variadic = false;             // the last parameter is __VA_ARGS__
+  bool is_variadic = false;  // the last parameter is __VA_ARGS__
   std::vector<Symbol*> parameters;
   std::vector<Token> body;
-  std::vector<int32_t> parameter_of;    // of each token of body: the number of a parameter, or -1
-  bool joins = false;                   // body has # or ##
+  std::vector<int32_t> parameter_of;  // of each token of body: the number of a parameter, or -1
+  bool joins = false;                 // body has # or ##
   enum class Special : uint8_t { none, line, file } special = Special::none;
 };
 
@@ -39,7 +39,7 @@ class Preprocessor {
   struct Context {  // tokens that are read before the text goes on
     const Token* at;
     const Token* end;
-    Symbol* expanding;            // enabled again when the context ends
+    Symbol* expanding;  // enabled again when the context ends
     std::vector<Token> storage;
   };
   struct Group {  // an #if that is open
@@ -79,9 +79,9 @@ class Preprocessor {
   std::deque<Macro> macros_;
   std::vector<Group> groups_;
   std::deque<Context> contexts_;
-  size_t floor_ = 0;         // contexts below belong to an outer expansion
-  bool is_confined_ = false; // an argument is expanded by itself, and does not read on in the text
-  uint32_t line_ = 1;        // of the last token of the text
+  size_t floor_ = 0;          // contexts below belong to an outer expansion
+  bool is_confined_ = false;  // an argument is expanded by itself, and does not read on in the text
+  uint32_t line_ = 1;         // of the last token of the text
 };
 
 /// The value of an #if's expression: all names are expanded, and those that are left are 0. Throws Error.

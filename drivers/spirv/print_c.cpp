@@ -13,25 +13,44 @@ namespace {
 const char* sign_of(Operator op) {
   switch (op) {
     case Operator::add:
-    case Operator::move: return "+";
-    case Operator::subtract: return "-";
-    case Operator::multiply: return "*";
-    case Operator::divide: return "/";
-    case Operator::remainder: return "%";
-    case Operator::shift_left: return "<<";
-    case Operator::shift_right: return ">>";
-    case Operator::bit_and: return "&";
-    case Operator::bit_or: return "|";
-    case Operator::bit_xor: return "^";
-    case Operator::less: return "<";
-    case Operator::less_equal: return "<=";
-    case Operator::greater: return ">";
-    case Operator::greater_equal: return ">=";
-    case Operator::equal: return "==";
-    case Operator::not_equal: return "!=";
-    case Operator::logical_and: return "&&";
-    case Operator::logical_or: return "||";
-    default: return nullptr;
+    case Operator::move:
+      return "+";
+    case Operator::subtract:
+      return "-";
+    case Operator::multiply:
+      return "*";
+    case Operator::divide:
+      return "/";
+    case Operator::remainder:
+      return "%";
+    case Operator::shift_left:
+      return "<<";
+    case Operator::shift_right:
+      return ">>";
+    case Operator::bit_and:
+      return "&";
+    case Operator::bit_or:
+      return "|";
+    case Operator::bit_xor:
+      return "^";
+    case Operator::less:
+      return "<";
+    case Operator::less_equal:
+      return "<=";
+    case Operator::greater:
+      return ">";
+    case Operator::greater_equal:
+      return ">=";
+    case Operator::equal:
+      return "==";
+    case Operator::not_equal:
+      return "!=";
+    case Operator::logical_and:
+      return "&&";
+    case Operator::logical_or:
+      return "||";
+    default:
+      return nullptr;
   }
 }
 
@@ -100,7 +119,8 @@ class Printer {
   std::string type(const Type& of) const {
     if (of.kind == Kind::structure) return names_.at(of.record);
     if (of.kind != Kind::pointer) return name_of(of);
-    return std::string(of.space == Space::global ? "BP_GLOBAL " : "BP_LOCAL ") + (of.points_to_const ? "const " : "") + type(*of.element) + "*";
+    return std::string(of.space == Space::global ? "BP_GLOBAL " : "BP_LOCAL ") + (of.points_to_const ? "const " : "") + type(*of.element) +
+           "*";
   }
   std::string declared(const Type& of, std::string name) const {
     if (of.kind != Kind::array) return type(of) + " " + name;
@@ -139,32 +159,49 @@ class Printer {
 
   std::string text(const Expression& e) const {
     switch (e.op) {
-      case Operator::variable: return std::string(e.variable->name);
-      case Operator::member: return text(*e.a) + "." + std::string(e.a->type->record->members[e.member].name);
-      case Operator::element: return text(*e.a) + "[" + text(*e.b) + "]";
-      case Operator::constant: return constant(e);
-      case Operator::decay: return text(*e.a);
-      case Operator::address: return "(&" + text(*e.a) + ")";
+      case Operator::variable:
+        return std::string(e.variable->name);
+      case Operator::member:
+        return text(*e.a) + "." + std::string(e.a->type->record->members[e.member].name);
+      case Operator::element:
+        return text(*e.a) + "[" + text(*e.b) + "]";
+      case Operator::constant:
+        return constant(e);
+      case Operator::decay:
+        return text(*e.a);
+      case Operator::address:
+        return "(&" + text(*e.a) + ")";
       case Operator::convert:
         if (e.type->kind == Kind::boolean) return "(" + text(*e.a) + " != 0)";
         return "((" + type(*e.type) + ")" + text(*e.a) + ")";
-      case Operator::negate: return "(-" + text(*e.a) + ")";
-      case Operator::complement: return "(~" + text(*e.a) + ")";
-      case Operator::logical_not: return "(!" + text(*e.a) + ")";
-      case Operator::conditional: return "(" + text(*e.a) + " ? " + text(*e.b) + " : " + text(*e.c) + ")";
-      case Operator::distance: return "((i64)(" + text(*e.a) + " - " + text(*e.b) + "))";
-      case Operator::comma: return "(" + text(*e.a) + ", " + text(*e.b) + ")";
-      case Operator::assign: return "(" + text(*e.a) + " = " + text(*e.b) + ")";
+      case Operator::negate:
+        return "(-" + text(*e.a) + ")";
+      case Operator::complement:
+        return "(~" + text(*e.a) + ")";
+      case Operator::logical_not:
+        return "(!" + text(*e.a) + ")";
+      case Operator::conditional:
+        return "(" + text(*e.a) + " ? " + text(*e.b) + " : " + text(*e.c) + ")";
+      case Operator::distance:
+        return "((i64)(" + text(*e.a) + " - " + text(*e.b) + "))";
+      case Operator::comma:
+        return "(" + text(*e.a) + ", " + text(*e.b) + ")";
+      case Operator::assign:
+        return "(" + text(*e.a) + " = " + text(*e.b) + ")";
       case Operator::update:
         if (e.is_postfix) {
           const bool is_up = e.by == Operator::add || (e.by == Operator::move && static_cast<int64_t>(e.b->integer) > 0);
           return "(" + text(*e.a) + (is_up ? "++)" : "--)");
         }
         return "(" + text(*e.a) + " " + sign_of(e.by) + "= " + text(*e.b) + ")";
-      case Operator::call: return std::string(e.function->name) + "(" + list(e.arguments) + ")";
-      case Operator::builtin: return word(e);
-      case Operator::list: return "{" + list(e.arguments) + "}";
-      default: return "(" + text(*e.a) + " " + sign_of(e.op) + " " + text(*e.b) + ")";
+      case Operator::call:
+        return std::string(e.function->name) + "(" + list(e.arguments) + ")";
+      case Operator::builtin:
+        return word(e);
+      case Operator::list:
+        return "{" + list(e.arguments) + "}";
+      default:
+        return "(" + text(*e.a) + " " + sign_of(e.op) + " " + text(*e.b) + ")";
     }
   }
 
@@ -212,8 +249,10 @@ class Printer {
           }
         }
         return;
-      case Statement::Kind::expression: return line(text(*s.a) + ";");
-      case Statement::Kind::declare: return declare(s);
+      case Statement::Kind::expression:
+        return line(text(*s.a) + ";");
+      case Statement::Kind::declare:
+        return declare(s);
       case Statement::Kind::branch:
         under("if (" + text(*s.a) + ")", *s.first);
         if (s.second) under("else", *s.second);
@@ -225,7 +264,8 @@ class Printer {
         under(unroll + "for (; " + (s.a ? text(*s.a) : "") + "; " + (s.b ? text(*s.b) : "") + ")", *s.first);
         --depth_;
         return line("}");
-      case Statement::Kind::loop_while: return under("while (" + text(*s.a) + ")", *s.first);
+      case Statement::Kind::loop_while:
+        return under("while (" + text(*s.a) + ")", *s.first);
       case Statement::Kind::loop_do:
         under("do", *s.first);
         return line("while (" + text(*s.a) + ");");
@@ -244,9 +284,12 @@ class Printer {
           }
         }
         return line("}");
-      case Statement::Kind::leave: return line("break;");
-      case Statement::Kind::next: return line("continue;");
-      case Statement::Kind::give: return line(s.a ? "return " + text(*s.a) + ";" : "return;");
+      case Statement::Kind::leave:
+        return line("break;");
+      case Statement::Kind::next:
+        return line("continue;");
+      case Statement::Kind::give:
+        return line(s.a ? "return " + text(*s.a) + ";" : "return;");
     }
   }
 

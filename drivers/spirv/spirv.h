@@ -36,7 +36,7 @@ struct Facts {
   bool memory_16 = false;  ///< vulkan: storageBuffer16BitAccess
   bool int8 = false;       ///< vulkan: shaderInt8; 8-bit private and local arrays take a byte an element. Without: four
   bool int16 = false;      ///< vulkan: shaderInt16; likewise
-  bool float64 = false;    ///< BP_HAS_F64 of the text must not say otherwise
+  bool float64 = false;    ///< with / and sqrt to nearest and an Fma that rounds once; false: a text with BP_HAS_F64 1 is refused
 
   // Words.
   bool atomic_i64 = false;      ///< BP_ATOMIC_ADD_I64 and BP_ATOMIC_CAS_64 are defined
@@ -48,7 +48,6 @@ struct Facts {
   bool exact_sqrt = false;           ///< so does Sqrt
   bool exact_fma = false;            ///< Fma of f32 rounds once, at any speed
   bool fast_fma = false;             ///< with exact_fma: it is one instruction; BP_FAST_FMA is defined
-  bool exact_double = false;         ///< / , sqrt and fma of f64 likewise
   bool denorm_preserve = false;      ///< shaderDenormPreserveFloat32: the execution mode is set
   bool signed_zero_inf_nan = false;  ///< shaderSignedZeroInfNanPreserveFloat32: likewise
   bool round_to_nearest = false;     ///< shaderRoundingModeRTEFloat32: likewise
@@ -110,6 +109,10 @@ constexpr uint32_t kVersion = 1;
 
 /// The dialect's words, for bp.compiler's prelude(): the same text for every device, since compile() defines what the facts say.
 std::string prelude();
+
+/// The part of prelude() that has the C library's functions of f64 in plain arithmetic. It may stand behind the prelude of any other
+/// language with f64 and no such library.
+std::string float64_words();
 
 /// Compiles a complete text: definitions, the prelude, the core's part, the kernels. Throws Error.
 Module compile(const std::string& source, const Facts& facts, const Options& options = {});

@@ -100,7 +100,8 @@ Statement* Parser::declaration() {
     if (head.is_function) fail(head.line, "a function within a function");
     if (what.is_typedef) {
       bind(*head.name, Binding::Kind::type).type = head.type;
-      if (head.type->kind == Kind::structure && head.type->record->name.empty()) const_cast<Record*>(head.type->record)->name = head.name->name;
+      if (head.type->kind == Kind::structure && head.type->record->name.empty())
+        const_cast<Record*>(head.type->record)->name = head.name->name;
     } else {
       const bool is_local = what.space == Space::local && !head.type->is_pointer();
       if (is_local) {

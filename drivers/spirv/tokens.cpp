@@ -86,8 +86,8 @@ class Lexer {
     } else {
       out.kind = Token::Kind::punctuator;
       size_t length = 1;
-      for (const std::string_view longer : {"<<=", ">>=", "...", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "*=", "/=",
-                                            "%=", "+=", "-=", "&=", "^=", "|=", "##"}) {
+      for (const std::string_view longer : {"<<=", ">>=", "...", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=",
+                                            "&&",  "||",  "*=",  "/=", "%=", "+=", "-=", "&=", "^=", "|=", "##"}) {
         if (text_.substr(at_, longer.size()) == longer) {
           length = longer.size();
           break;

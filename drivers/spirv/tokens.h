@@ -36,8 +36,8 @@ struct Token {
   enum class Kind : uint8_t { end, name, number, string, character, punctuator, nothing };
   Kind kind = Kind::end;
   bool begins_line = false;
-  bool has_space = false;   // in front
-  bool is_final = false;    // a name that is not expanded any more
+  bool has_space = false;  // in front
+  bool is_final = false;   // a name that is not expanded any more
   uint32_t line = 0;
   uint32_t code = 0;         // of a punctuator
   Symbol* symbol = nullptr;  // of a name

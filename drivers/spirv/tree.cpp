@@ -8,20 +8,27 @@ namespace backplane::driver::spirv {
 uint64_t Type::size() const {
   switch (kind) {
     case Kind::i8:
-    case Kind::u8: return 1;
+    case Kind::u8:
+      return 1;
     case Kind::i16:
-    case Kind::u16: return 2;
+    case Kind::u16:
+      return 2;
     case Kind::boolean:
     case Kind::i32:
     case Kind::u32:
-    case Kind::f32: return 4;
+    case Kind::f32:
+      return 4;
     case Kind::i64:
     case Kind::u64:
     case Kind::f64:
-    case Kind::pointer: return 8;
-    case Kind::array: return count * element->size();
-    case Kind::structure: return record->size;
-    default: return 0;
+    case Kind::pointer:
+      return 8;
+    case Kind::array:
+      return count * element->size();
+    case Kind::structure:
+      return record->size;
+    default:
+      return 0;
   }
 }
 

@@ -89,8 +89,8 @@ struct Variable {
   enum class Role : uint8_t { automatic, parameter, local_array, table, value } role = Role::automatic;
   // table: a constant of the unit. value: the last parameter of a kernel, bp_arg
   bool is_const = false;
-  bool is_assigned = false;             // after its declaration
-  const Expression* value = nullptr;    // of a table
+  bool is_assigned = false;           // after its declaration
+  const Expression* value = nullptr;  // of a table
 };
 
 /// What the language of a target supplies (builtins.h has their names and types).
@@ -103,25 +103,39 @@ enum class Operator : uint8_t {
   element,  // a[b]: a is the place of an array, or a pointer
   // values
   constant,
-  decay,         // a, the place of an array, as a pointer to its first element
-  address,       // &a
-  convert,       // of numbers, booleans and pointers, to the type of the node
-  negate,        // - ~ !
+  decay,    // a, the place of an array, as a pointer to its first element
+  address,  // &a
+  convert,  // of numbers, booleans and pointers, to the type of the node
+  negate,   // - ~ !
   complement,
   logical_not,
-  add, subtract, multiply, divide, remainder,
-  shift_left, shift_right, bit_and, bit_or, bit_xor,
-  less, less_equal, greater, greater_equal, equal, not_equal,  // boolean, of numbers or pointers
-  logical_and, logical_or,
-  conditional,   // a ? b : c
-  move,          // a + b of a pointer and an i32, u32, i64 or u64
-  distance,      // a - b of pointers, an i64
+  add,
+  subtract,
+  multiply,
+  divide,
+  remainder,
+  shift_left,
+  shift_right,
+  bit_and,
+  bit_or,
+  bit_xor,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  equal,
+  not_equal,  // boolean, of numbers or pointers
+  logical_and,
+  logical_or,
+  conditional,  // a ? b : c
+  move,         // a + b of a pointer and an i32, u32, i64 or u64
+  distance,     // a - b of pointers, an i64
   comma,
-  assign,        // a = b; the value is a's
-  update,        // a = a by b, computed in the type of b, where `by` is add to bit_xor, or move; is_postfix: the value is that before
-  call,          // function(arguments)
-  builtin,       // word(arguments)
-  list,          // of an initializer: {arguments}
+  assign,   // a = b; the value is a's
+  update,   // a = a by b, computed in the type of b, where `by` is add to bit_xor, or move; is_postfix: the value is that before
+  call,     // function(arguments)
+  builtin,  // word(arguments)
+  list,     // of an initializer: {arguments}
 };
 
 struct Expression {
@@ -188,7 +202,7 @@ struct Unit {
   std::string name;    // for messages
   uint32_t group = 1;  // BP_GROUP of the text
   Types types;
-  std::deque<Function> functions;   // as they are written; a function is called below its declaration only
+  std::deque<Function> functions;  // as they are written; a function is called below its declaration only
   std::deque<Variable*> tables;
   std::vector<const Record*> records;  // in an order in which each can be declared
 

@@ -19,9 +19,12 @@ uint32_t Emitter::float_type(uint32_t width) {
 
 uint32_t Emitter::register_type(const Type& type) {
   switch (type.kind) {
-    case Kind::none: return void_type();
-    case Kind::boolean: return bool_type();
-    case Kind::f32: return float_type(32);
+    case Kind::none:
+      return void_type();
+    case Kind::boolean:
+      return bool_type();
+    case Kind::f32:
+      return float_type(32);
     case Kind::f64:
       if (!facts_.float64) fail(0, "f64: the device has no float64 (the fact float64)");
       return float_type(64);
@@ -29,8 +32,10 @@ uint32_t Emitter::register_type(const Type& type) {
       if (is_vulkan()) return int_type(type.space == Space::global ? 64 : 32);
       return pointer_type(cell_type(*type.element, Layout::plain), type.space == Space::global ? StorageCrossWorkgroup : StorageWorkgroup);
     case Kind::array:
-    case Kind::structure: return cell_type(type, Layout::plain);
-    default: return int_type(width_of(type));
+    case Kind::structure:
+      return cell_type(type, Layout::plain);
+    default:
+      return int_type(width_of(type));
   }
 }
 
@@ -96,7 +101,8 @@ uint32_t Emitter::int_constant(uint32_t width, uint64_t bits) {
 }
 
 uint32_t Emitter::real_constant(const Type& type, double value) {
-  if (type.kind == Kind::f32) return assembler_.constant(OpConstant, {register_type(type), std::bit_cast<uint32_t>(static_cast<float>(value))});
+  if (type.kind == Kind::f32)
+    return assembler_.constant(OpConstant, {register_type(type), std::bit_cast<uint32_t>(static_cast<float>(value))});
   const auto bits = std::bit_cast<uint64_t>(value);
   return assembler_.constant(OpConstant, {register_type(type), static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)});
 }

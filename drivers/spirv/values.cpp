@@ -47,26 +47,35 @@ Value Emitter::value(const Expression& e) {
       const uint32_t one = instruction(OpCompositeExtract, cell, {value(*e.a).id, e.member});
       return {e.type->is_scalar() ? from_cell(one, *e.type, cell) : one};
     }
-    case Operator::element: return {load(place(e))};
-    case Operator::constant: return {constant(*e.type, e.integer, e.real)};
+    case Operator::element:
+      return {load(place(e))};
+    case Operator::constant:
+      return {constant(*e.type, e.integer, e.real)};
     case Operator::decay:
-    case Operator::address: return address_of(place(*e.a), e.line);
-    case Operator::convert: return convert(e);
+    case Operator::address:
+      return address_of(place(*e.a), e.line);
+    case Operator::convert:
+      return convert(e);
     case Operator::negate: {
       const uint32_t a = value(*e.a).id;
       return {e.type->is_real() ? inexact(OpFNegate, register_type(*e.type), {a}) : instruction(OpSNegate, register_type(*e.type), {a})};
     }
-    case Operator::complement: return {instruction(OpNot, register_type(*e.type), {value(*e.a).id})};
-    case Operator::logical_not: return {instruction(OpLogicalNot, bool_type(), {value(*e.a).id})};
+    case Operator::complement:
+      return {instruction(OpNot, register_type(*e.type), {value(*e.a).id})};
+    case Operator::logical_not:
+      return {instruction(OpLogicalNot, bool_type(), {value(*e.a).id})};
     case Operator::less:
     case Operator::less_equal:
     case Operator::greater:
     case Operator::greater_equal:
     case Operator::equal:
-    case Operator::not_equal: return {compare(e)};
+    case Operator::not_equal:
+      return {compare(e)};
     case Operator::logical_and:
-    case Operator::logical_or: return {logical(e)};
-    case Operator::conditional: return choose(e);
+    case Operator::logical_or:
+      return {logical(e)};
+    case Operator::conditional:
+      return choose(e);
     case Operator::move: {
       const Value pointer = value(*e.a);
       return move(pointer, *e.type, value(*e.b).id, *e.b->type);
@@ -82,7 +91,9 @@ Value Emitter::value(const Expression& e) {
       const uint32_t bytes = instruction(OpISub, wide, {number(a), number(b)});
       return {instruction(OpSDiv, wide, {bytes, int_constant(64, e.a->type->element->size())})};
     }
-    case Operator::comma: value(*e.a); return value(*e.b);
+    case Operator::comma:
+      value(*e.a);
+      return value(*e.b);
     case Operator::assign: {
       const Place to = place(*e.a);
       const Value what = value(*e.b);
@@ -92,7 +103,8 @@ Value Emitter::value(const Expression& e) {
       store(to, what.id);
       return what;
     }
-    case Operator::update: return update(e);
+    case Operator::update:
+      return update(e);
     case Operator::call: {
       Words arguments;
       std::vector<const Variable*> bases;
@@ -103,8 +115,10 @@ Value Emitter::value(const Expression& e) {
       }
       return call(*e.function, arguments, bases, e.line);
     }
-    case Operator::builtin: return word(e);
-    case Operator::list: return {composite(e)};
+    case Operator::builtin:
+      return word(e);
+    case Operator::list:
+      return {composite(e)};
     default: {
       const uint32_t a = value(*e.a).id;
       const uint32_t b = value(*e.b).id;
@@ -117,10 +131,14 @@ uint32_t Emitter::binary(Operator op, uint32_t a, uint32_t b, const Type& type, 
   const bool is_real = type.is_real(), is_signed = type.is_signed();
   const uint32_t out = register_type(type);
   switch (op) {
-    case Operator::add: return is_real ? inexact(OpFAdd, out, {a, b}) : instruction(OpIAdd, out, {a, b});
-    case Operator::subtract: return is_real ? inexact(OpFSub, out, {a, b}) : instruction(OpISub, out, {a, b});
-    case Operator::multiply: return is_real ? inexact(OpFMul, out, {a, b}) : instruction(OpIMul, out, {a, b});
-    case Operator::divide: return is_real ? quotient(a, b, type, line) : instruction(is_signed ? OpSDiv : OpUDiv, out, {a, b});
+    case Operator::add:
+      return is_real ? inexact(OpFAdd, out, {a, b}) : instruction(OpIAdd, out, {a, b});
+    case Operator::subtract:
+      return is_real ? inexact(OpFSub, out, {a, b}) : instruction(OpISub, out, {a, b});
+    case Operator::multiply:
+      return is_real ? inexact(OpFMul, out, {a, b}) : instruction(OpIMul, out, {a, b});
+    case Operator::divide:
+      return is_real ? quotient(a, b, type, line) : instruction(is_signed ? OpSDiv : OpUDiv, out, {a, b});
     case Operator::remainder: {
       if (!is_signed) return instruction(OpUMod, out, {a, b});
       if (!is_vulkan()) return instruction(OpSRem, out, {a, b});
@@ -128,12 +146,18 @@ uint32_t Emitter::binary(Operator op, uint32_t a, uint32_t b, const Type& type, 
       const uint32_t whole = instruction(OpIMul, out, {instruction(OpSDiv, out, {a, b}), b});
       return instruction(OpISub, out, {a, whole});
     }
-    case Operator::shift_left: return instruction(OpShiftLeftLogical, out, {a, b});
-    case Operator::shift_right: return instruction(is_signed ? OpShiftRightArithmetic : OpShiftRightLogical, out, {a, b});
-    case Operator::bit_and: return instruction(OpBitwiseAnd, out, {a, b});
-    case Operator::bit_or: return instruction(OpBitwiseOr, out, {a, b});
-    case Operator::bit_xor: return instruction(OpBitwiseXor, out, {a, b});
-    default: fail(line, "an operator that is not one of numbers");
+    case Operator::shift_left:
+      return instruction(OpShiftLeftLogical, out, {a, b});
+    case Operator::shift_right:
+      return instruction(is_signed ? OpShiftRightArithmetic : OpShiftRightLogical, out, {a, b});
+    case Operator::bit_and:
+      return instruction(OpBitwiseAnd, out, {a, b});
+    case Operator::bit_or:
+      return instruction(OpBitwiseOr, out, {a, b});
+    case Operator::bit_xor:
+      return instruction(OpBitwiseXor, out, {a, b});
+    default:
+      fail(line, "an operator that is not one of numbers");
   }
 }
 
@@ -155,12 +179,24 @@ uint32_t Emitter::compare(const Expression& e) {
   const auto pick = [&](Op real, Op of_signed, Op of_unsigned) { return type.is_real() ? real : is_signed ? of_signed : of_unsigned; };
   Op op = OpIEqual;
   switch (e.op) {
-    case Operator::less: op = pick(OpFOrdLessThan, OpSLessThan, OpULessThan); break;
-    case Operator::less_equal: op = pick(OpFOrdLessThanEqual, OpSLessThanEqual, OpULessThanEqual); break;
-    case Operator::greater: op = pick(OpFOrdGreaterThan, OpSGreaterThan, OpUGreaterThan); break;
-    case Operator::greater_equal: op = pick(OpFOrdGreaterThanEqual, OpSGreaterThanEqual, OpUGreaterThanEqual); break;
-    case Operator::equal: op = pick(OpFOrdEqual, OpIEqual, OpIEqual); break;
-    default: op = pick(OpFUnordNotEqual, OpINotEqual, OpINotEqual); break;
+    case Operator::less:
+      op = pick(OpFOrdLessThan, OpSLessThan, OpULessThan);
+      break;
+    case Operator::less_equal:
+      op = pick(OpFOrdLessThanEqual, OpSLessThanEqual, OpULessThanEqual);
+      break;
+    case Operator::greater:
+      op = pick(OpFOrdGreaterThan, OpSGreaterThan, OpUGreaterThan);
+      break;
+    case Operator::greater_equal:
+      op = pick(OpFOrdGreaterThanEqual, OpSGreaterThanEqual, OpUGreaterThanEqual);
+      break;
+    case Operator::equal:
+      op = pick(OpFOrdEqual, OpIEqual, OpIEqual);
+      break;
+    default:
+      op = pick(OpFUnordNotEqual, OpINotEqual, OpINotEqual);
+      break;
   }
   return instruction(op, bool_type(), {a, b});
 }
@@ -169,8 +205,10 @@ uint32_t Emitter::compare(const Expression& e) {
 bool Emitter::is_simple(const Expression& e, int& budget) const {
   if (--budget < 0) return false;
   switch (e.op) {
-    case Operator::constant: return true;
-    case Operator::variable: return e.type->is_scalar();
+    case Operator::constant:
+      return true;
+    case Operator::variable:
+      return e.type->is_scalar();
     case Operator::member: {
       const Expression* root = e.a;
       while (root->op == Operator::member) root = root->a;
@@ -199,8 +237,10 @@ bool Emitter::is_simple(const Expression& e, int& budget) const {
     case Operator::assign:
     case Operator::update:
     case Operator::call:
-    case Operator::list: return false;
-    default: break;
+    case Operator::list:
+      return false;
+    default:
+      break;
   }
   for (const Expression* one : {e.a, e.b, e.c}) {
     if (one && !is_simple(*one, budget)) return false;

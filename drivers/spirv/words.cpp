@@ -61,9 +61,12 @@ Value Emitter::word(const Expression& e) {
   const uint32_t type = register_type(*e.type);
   const bool is_f32 = e.type->kind == Kind::f32;
   switch (word) {
-    case Word::item: return {input(is_vulkan() ? BuiltInLocalInvocationIndex : BuiltInLocalInvocationId, 0)};
-    case Word::group_id: return {input(BuiltInWorkgroupId, static_cast<uint32_t>(e.arguments[0]->integer))};
-    case Word::groups: return {input(BuiltInNumWorkgroups, static_cast<uint32_t>(e.arguments[0]->integer))};
+    case Word::item:
+      return {input(is_vulkan() ? BuiltInLocalInvocationIndex : BuiltInLocalInvocationId, 0)};
+    case Word::group_id:
+      return {input(BuiltInWorkgroupId, static_cast<uint32_t>(e.arguments[0]->integer))};
+    case Word::groups:
+      return {input(BuiltInNumWorkgroups, static_cast<uint32_t>(e.arguments[0]->integer))};
     case Word::barrier:
       if (unit_.group > 1) {
         const uint32_t memory = is_vulkan() ? SemanticsUniformMemory : SemanticsCrossWorkgroupMemory;
@@ -78,11 +81,13 @@ Value Emitter::word(const Expression& e) {
       const uint32_t x = argument(0);
       return {instruction(OpGroupNonUniformShuffleXor, type, {u32(ScopeSubgroup), x, argument(1)})};
     }
-    case Word::bits: return {instruction(OpBitcast, type, {argument(0)})};
+    case Word::bits:
+      return {instruction(OpBitcast, type, {argument(0)})};
     case Word::square_root:
       if (is_f32 && !facts_.exact_sqrt && !options_.fast_math) return {composed("bp_root_", {argument(0)}, e.line)};
       return {extended(numbers.square_root, type, {argument(0)})};
-    case Word::raw_square_root: return {extended(numbers.square_root, type, {argument(0)})};
+    case Word::raw_square_root:
+      return {extended(numbers.square_root, type, {argument(0)})};
     case Word::raw_divide: {
       const uint32_t a = argument(0);
       return {inexact(OpFDiv, type, {a, argument(1)})};
@@ -92,10 +97,14 @@ Value Emitter::word(const Expression& e) {
       if (is_f32 && !facts_.exact_fma) return {composed("bp_fma_", {a, b, c}, e.line)};
       return {extended(numbers.fused, type, {a, b, c})};
     }
-    case Word::floor: return {extended(numbers.floor, type, {argument(0)})};
-    case Word::ceiling: return {extended(numbers.ceiling, type, {argument(0)})};
-    case Word::truncate: return {extended(numbers.truncate, type, {argument(0)})};
-    case Word::round: return {extended(numbers.round, type, {argument(0)})};
+    case Word::floor:
+      return {extended(numbers.floor, type, {argument(0)})};
+    case Word::ceiling:
+      return {extended(numbers.ceiling, type, {argument(0)})};
+    case Word::truncate:
+      return {extended(numbers.truncate, type, {argument(0)})};
+    case Word::round:
+      return {extended(numbers.round, type, {argument(0)})};
     case Word::magnitude:
     case Word::copy_sign: {  // of bits: a NaN keeps its own
       const uint32_t width = is_f32 ? 32 : 64, number = int_type(width);
@@ -112,7 +121,8 @@ Value Emitter::word(const Expression& e) {
       if (is_vulkan()) return {extended(kGlslFindUMsb, type, {argument(0)})};
       return {instruction(OpISub, type, {u32(31), extended(kOpenClClz, type, {argument(0)})})};
     case Word::atomic_add:
-    case Word::atomic_swap: return {atomic(e)};
+    case Word::atomic_swap:
+      return {atomic(e)};
     case Word::half_to_f32: {
       assembler_.capability(CapabilityInt16);
       const uint32_t bits = instruction(OpUConvert, assembler_.type(OpTypeInt, {16, 0}), {argument(0)});
