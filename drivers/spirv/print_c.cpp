@@ -322,7 +322,7 @@ Facts facts_of_printed() {
   Facts out;
   out.memory_8 = out.memory_16 = out.float64 = true;
   out.atomic_i64 = out.atomic_add_f32 = true;
-  out.exact_division = out.exact_sqrt = out.exact_fma = true;
+  out.exact_division = out.exact_sqrt = out.exact_fma = out.exact_fma64 = true;
   return out;
 }
 

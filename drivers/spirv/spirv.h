@@ -36,7 +36,7 @@ struct Facts {
   bool memory_16 = false;  ///< vulkan: storageBuffer16BitAccess
   bool int8 = false;       ///< vulkan: shaderInt8; 8-bit private and local arrays take a byte an element. Without: four
   bool int16 = false;      ///< vulkan: shaderInt16; likewise
-  bool float64 = false;    ///< with / and sqrt to nearest and an Fma that rounds once; false: a text with BP_HAS_F64 1 is refused
+  bool float64 = false;    ///< with / and sqrt to nearest; false: a text with BP_HAS_F64 1 is refused
 
   // Words.
   bool atomic_i64 = false;      ///< BP_ATOMIC_ADD_I64 and BP_ATOMIC_CAS_64 are defined
@@ -47,6 +47,7 @@ struct Facts {
   bool exact_division = false;       ///< OpFDiv of f32 rounds to nearest (kernel: CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT)
   bool exact_sqrt = false;           ///< so does Sqrt
   bool exact_fma = false;            ///< Fma of f32 rounds once, at any speed
+  bool exact_fma64 = false;          ///< so does that of f64
   bool fast_fma = false;             ///< with exact_fma: it is one instruction; BP_FAST_FMA is defined
   bool denorm_preserve = false;      ///< shaderDenormPreserveFloat32: the execution mode is set
   bool signed_zero_inf_nan = false;  ///< shaderSignedZeroInfNanPreserveFloat32: likewise

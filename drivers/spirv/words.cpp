@@ -94,7 +94,7 @@ Value Emitter::word(const Expression& e) {
     }
     case Word::fused: {
       const uint32_t a = argument(0), b = argument(1), c = argument(2);
-      if (is_f32 && !facts_.exact_fma) return {composed("bp_fma_", {a, b, c}, e.line)};
+      if (!(is_f32 ? facts_.exact_fma : facts_.exact_fma64)) return {composed(is_f32 ? "bp_fma_" : "bp_fma64_", {a, b, c}, e.line)};
       return {extended(numbers.fused, type, {a, b, c})};
     }
     case Word::floor:
