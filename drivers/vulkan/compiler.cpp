@@ -31,6 +31,8 @@ spirv::Facts facts_of(const DeviceInfo& info) {
   out.signed_zero_inf_nan = info.signed_zero_inf_nan;
   out.round_to_nearest = info.round_to_nearest;
   out.float64_controls = info.float64_controls;
+  // Vulkan has no way to ask. Lavapipe divides by the processor's own instructions, and has no fma.
+  out.exact_division = out.exact_sqrt = info.is_lavapipe;
   out.hide_zero = info.is_lavapipe;
   return out;
 }
