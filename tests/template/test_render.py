@@ -234,7 +234,7 @@ def test_V05_ci_holds_the_driver_against_its_contract(rendered, names):
 
 @pytest.mark.parametrize("driver", questions()["driver"])
 def test_ci_installs_what_the_driver_that_it_starts_with_needs(rendered, driver):
-    """A runner has no OpenCL runtime and no Vulkan driver: PoCL and lavapipe are. Nothing stands in for NVIDIA's GPUs."""
+    """A runner has neither an OpenCL runtime nor a Vulkan driver: PoCL and lavapipe are. No GPU has a substitute."""
     script = (rendered({"driver": driver, "ci": "github"}) / ".github" / "install-runtime.sh").read_text()
     commands = [line for line in script.splitlines()[3:] if line and not line.startswith("#")]
     assert commands == {
