@@ -42,7 +42,7 @@ SYSTEM = [
     f"tests/{name}.py"
     for name in (
         *("driver/test_opencl", "driver/test_vulkan", "host/test_preludes"),
-        *("portable/test_compilers", "portable/test_opencl", "portable/test_vulkan"),
+        *("portable/test_compilers", "portable/test_sdk_drivers"),
     )
 ]
 # What tests/portable asks for; compiled kernels stay in the checkout from one run to the next.

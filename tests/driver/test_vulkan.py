@@ -15,11 +15,11 @@ pytestmark = pytest.mark.system
 
 # The driver has no functions on the host, addresses without memory, memory between processes, collectives,
 LEFT_OUT_FAMILIES = ("host_exec", "vmm", "ipc", "collective", "peer")
-# access between devices,
-# free memory, current device, limit of streams, native streams, trap, and optional words.
+# access between devices, free memory, current device, limit of streams, native streams, trap, and optional words.
 LEFT_OUT = set(
     """device.memory_info life.device_memory device.set_current stream.limit stream.native module.fault
-    dialect.natives dialect.rows fault.skipped graph.host_functions ttir.compile ttir.wrong_source ttir.values""".split()
+    dialect.natives dialect.rows fault.skipped graph.host_functions
+    ttir.compile ttir.wrong_source ttir.values""".split()
 )
 NO_VIEW = {"host_view.map", "host_view.flags", "host_view.invalid"}  # of memory that the host does not reach
 LOOPS = "dialect.launches=lavapipe ends the loops of an item after 65535 iterations in all"

@@ -1,4 +1,4 @@
-"""Portable kernels on the OpenCL driver: a sample of operators, a step of training and threads, against the CPU."""
+"""Portable kernels on the drivers for PoCL and lavapipe: a sample of operators, a step of training and threads, against the CPU."""
 
 import os
 import re
@@ -14,23 +14,30 @@ pytestmark = [pytest.mark.long, pytest.mark.system]
 
 
 @pytest.fixture(scope="module")
-def opencl_driver(tmp_path_factory):
-    return Built(tmp_path_factory.mktemp("opencl")).sdk_driver("opencl")
+def sdk_driver(tmp_path_factory):
+    return Built(tmp_path_factory.mktemp("drivers")).sdk_driver
 
 
-@pytest.fixture(params=["memory=fine", "memory=buffers", "memory=coarse,items=32"])
-def run_on_opencl(request, run_in_process, device, opencl_driver, tmp_path):
+KINDS = {
+    "opencl": ["memory=fine", "memory=buffers", "memory=coarse,items=32"],
+    "vulkan": ["device_type=cpu,memory=unified", "device_type=cpu,memory=staged,items=32"],
+}
+
+
+@pytest.fixture(params=[f"{driver} {options}" for driver, kinds in KINDS.items() for options in kinds])
+def run_on_two(request, run_in_process, device, sdk_driver, tmp_path):
     """Run code on two parts of a device; an operator without a kernel that compiles is an error."""
     prefix = device.type.upper()
-    env = {f"{prefix}_DRIVER": str(opencl_driver), f"{prefix}_CACHE_DIR": str(tmp_path / "cache")}
+    driver, options = request.param.split()
+    env = {f"{prefix}_DRIVER": str(sdk_driver(driver)), f"{prefix}_CACHE_DIR": str(tmp_path / "cache")}
 
     def run(code):
-        return run_in_process(code, options=f"sub_devices=2,{request.param}", env=env).stdout
+        return run_in_process(code, options=f"sub_devices=2,{options}", env=env).stdout
 
     return run
 
 
-def test_operators(run_on_opencl, device):
+def test_operators(run_on_two, device):
     code = f"""
         import torch
         import torch.nn.functional as F
@@ -66,10 +73,10 @@ def test_operators(run_on_opencl, device):
         counts = compiler.counts()
         print(torch.accelerator.device_count(), counts.compiled > 20, counts.failed, *driver.info().shims)
     """
-    assert run_on_opencl(code).split() == ["2", "True", "0"]
+    assert run_on_two(code).split() == ["2", "True", "0"]
 
 
-def test_torch_compile(run_on_opencl, device):
+def test_torch_compile(run_on_two, device):
     code = f"""
         import torch
         import torch.nn.functional as F
@@ -90,10 +97,10 @@ def test_torch_compile(run_on_opencl, device):
                 torch.testing.assert_close(one.cpu(), other, rtol=loose, atol=loose)
         print("same")
     """
-    assert run_on_opencl(code).strip() == "same"
+    assert run_on_two(code).strip() == "same"
 
 
-def test_eight_threads_on_two_devices(run_on_opencl, device):
+def test_eight_threads_on_two_devices(run_on_two, device):
     code = f"""
         import threading
 
@@ -119,10 +126,10 @@ def test_eight_threads_on_two_devices(run_on_opencl, device):
         torch.accelerator.synchronize()
         print(wrong)
     """
-    assert run_on_opencl(code).strip() == "[]"
+    assert run_on_two(code).strip() == "[]"
 
 
-def test_a_step_of_training(run_on_opencl, device):
+def test_a_step_of_training(run_on_two, device):
     code = f"""
         import torch
         from torch import nn
@@ -145,14 +152,15 @@ def test_a_step_of_training(run_on_opencl, device):
         torch.testing.assert_close(losses("{device.type}:1"), losses("cpu"), rtol=1e-4, atol=1e-5)
         print("trained")
     """
-    assert run_on_opencl(code).strip() == "trained"
+    assert run_on_two(code).strip() == "trained"
 
 
-@pytest.fixture
-def run_program(device, opencl_driver, tmp_path):
-    """A program with its arguments, in a separate process on the OpenCL device."""
+@pytest.fixture(params=list(KINDS))
+def run_program(request, device, sdk_driver, tmp_path):
+    """A program with its arguments, in a separate process on the device of a driver."""
     prefix = device.type.upper()
-    changes = {"DRIVER": str(opencl_driver), "CACHE_DIR": str(tmp_path / "cache"), "KERNELS": "wait", "OPTIONS": ""}
+    changes = {"CACHE_DIR": str(tmp_path / "cache"), "KERNELS": "wait", "OPTIONS": "device_type=cpu"}
+    changes["DRIVER"] = str(sdk_driver(request.param))
     env = {**os.environ, "OMP_NUM_THREADS": "1", **{f"{prefix}_{name}": value for name, value in changes.items()}}
     return lambda *words: (
         subprocess.run(
