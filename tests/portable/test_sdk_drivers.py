@@ -1,4 +1,4 @@
-"""Portable kernels on the drivers for PoCL and lavapipe: a sample of operators, a step of training and threads, against the CPU."""
+"""Portable kernels on the drivers for PoCL and lavapipe: operators, a step of training, threads, against the CPU."""
 
 import os
 import re
