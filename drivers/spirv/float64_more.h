@@ -245,8 +245,8 @@ BP_FN f64 bp_lgamma64(f64 x) {
   const f64 nearest = bp_rint64(x);
   if (nearest == x) return infinity;
   const f64 rest = bp_fabs64(x - nearest);
-  const f64 sine = bp_sin64(3.141592653589793 * rest);
-  return 1.1447298858494002 - bp_log64(sine) - bp_lgamma_above64_(1.0 - x);
+  if (rest < 1e-20) return -bp_log64(rest) - bp_lgamma_above64_(1.0 - x);
+  return 1.1447298858494002 - bp_log64(bp_sin64(3.141592653589793 * rest)) - bp_lgamma_above64_(1.0 - x);
 }
 #endif
 )float64";

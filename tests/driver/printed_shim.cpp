@@ -58,7 +58,9 @@ int32_t compile(void* self, const bp_compile_request* request, bp_compile_result
   return compiler->compile(self, &other, out);
 }
 
-int32_t release(void* self, bp_compile_result* result) { return result->log == log_of_thread.c_str() ? BP_OK : compiler->release(self, result); }
+int32_t release(void* self, bp_compile_result* result) {
+  return result->log == log_of_thread.c_str() ? BP_OK : compiler->release(self, result);
+}
 
 int32_t query_ext(void* self, const char* name, uint32_t version, const bp_ext** out) {
   const int32_t status = inner->query_ext(self, name, version, out);

@@ -1,7 +1,8 @@
 """The kernel library with other compilers than the simulated device's own.
 
-gcc and clang for an item that is a core; for groups of items PoCL with the OpenCL driver's prelude, and the CUDA
-driver's own bp.compiler: each source in each of its dtypes. Nothing is run.
+gcc and clang for an item that is a core; for groups of items PoCL with the OpenCL driver's prelude, the CUDA driver's
+own bp.compiler, and the SDK's compiler to SPIR-V: each source in each of its dtypes. Nothing is run, but what the last
+one's tree prints.
 """
 
 import importlib.util
@@ -36,13 +37,13 @@ def wanted(dtype, items, folder):
     return record, json.loads(record.read_text())["kernels"]
 
 
-def opencl_unit(kernel):
+def unit_of(kernel, prelude):
     """A unit of compilation, as docs/dialect.md describes, for a GPU's group."""
     words = {"BP_GROUP": 64, "BP_PER_ITEM": kernel["per_item"], "BP_HAS_F64": 1, "BP_VECTOR_BYTES": 16}
     head = "".join(f"#define {word} {value}\n" for word, value in words.items())
     files = {path.name: path for path in LIBRARY.rglob("*.bpc")}
     texts = [files[name].read_text() for name in ["core.bpc", *kernel["files"]]]
-    return "\n".join([kernel["definitions"], head, OPENCL, *texts, kernel["text"]])
+    return "\n".join([kernel["definitions"], head, prelude, *texts, kernel["text"]])
 
 
 def by_pocl():
@@ -57,7 +58,7 @@ def by_pocl():
 
     def compile_(kernel):
         try:
-            opencl.Program(context, opencl_unit(kernel)).build(["-cl-std=CL1.2"], cache_dir=False)
+            opencl.Program(context, unit_of(kernel, OPENCL)).build(["-cl-std=CL1.2"], cache_dir=False)
         except opencl.RuntimeError as error:
             return str(error)
         return ""
@@ -157,3 +158,49 @@ def test_F13_the_cuda_driver_takes_every_source(dtype, targets, tmp_path):
     done = precompile(record, tmp_path / "wrong", driver, targets[0])
     assert done.returncode == 1
     assert "no_such_word" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def spirv_tool(tmp_path_factory):
+    sources = [*sorted((ROOT / "drivers" / "spirv").glob("*.cpp")), ROOT / "tests" / "host" / "spirv_tool.cpp"]
+    out = tmp_path_factory.mktemp("spirv") / "spirv_tool"
+    out.with_suffix(".cpp").write_text("".join(f'#include "{path}"\n' for path in sources))
+    compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
+    subprocess.run([compiler, "-std=c++20", "-O1", out.with_suffix(".cpp"), "-o", out], check=True)
+    return out
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_F13_spirv_of_every_source_is_valid(dtype, spirv_tool, tmp_path):
+    _, kernels = wanted(dtype, 64, tmp_path)
+    prelude = subprocess.run([spirv_tool, "words"], capture_output=True, text=True, check=True).stdout
+    files = []
+    for number, kernel in enumerate(kernels):
+        files.append(tmp_path / f"{number}.c")
+        files[-1].write_text(unit_of(kernel, prelude))
+    for device, target in {"vulkan": "vulkan1.1", "vulkan-exact": "vulkan1.2", "kernel": "spv1.2"}.items():
+        out = tmp_path / device
+        out.mkdir()
+        done = subprocess.run([spirv_tool, "compile", device, out, *files], capture_output=True, text=True, check=True)
+        lines = dict(zip([kernel["name"] for kernel in kernels], done.stdout.splitlines(), strict=True))
+        assert {name: line for name, line in lines.items() if not line.startswith("ok ")} == {}
+        for path in files:
+            module = out / f"{path.stem}.spv"
+            valid = subprocess.run(
+                ["spirv-val", "--target-env", target, module], capture_output=True, text=True, check=False
+            )
+            assert valid.returncode == 0, kernels[int(path.stem)]["name"] + valid.stdout + valid.stderr
+
+
+@pytest.mark.parametrize("items", [1, 64])
+def test_F13_what_the_tree_prints_computes_the_same(items, tmp_path):
+    """Each unit is read into the tree of drivers/spirv and printed; the simulated device compiles that."""
+    shim = Built(tmp_path).unit(
+        "printed", [*sorted((ROOT / "drivers" / "spirv").glob("*.cpp")), ROOT / "tests" / "driver" / "printed_shim.cpp"]
+    )
+    variables = {"MYDEVICE_SHIMS": str(shim), "MYDEVICE_OPTIONS": f"items={items}", "MYDEVICE_KERNELS": "strict"}
+    variables |= {"MYDEVICE_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    program = [sys.executable, Path(__file__).with_name("printed_values.py")]
+    done = subprocess.run(program, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
