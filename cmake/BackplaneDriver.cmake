@@ -13,6 +13,15 @@ function(backplane_add_driver name)
   _backplane_vendor_code(${name}_driver)
 endfunction()
 
+# backplane_use_spirv(<target>)
+#
+# Adds the SDK's compiler of the kernel dialect to SPIR-V, and its typed tree, to a driver: `#include <spirv/spirv.h>` (docs/targets.md).
+function(backplane_use_spirv target)
+  file(GLOB sources CONFIGURE_DEPENDS "${BACKPLANE_ROOT}/drivers/spirv/*.cpp")
+  target_sources(${target} PRIVATE ${sources})
+  target_include_directories(${target} PRIVATE "${BACKPLANE_ROOT}/drivers")
+endfunction()
+
 # A shared object on the driver side of the line.
 function(_backplane_shared target output_directory)
   if(NOT output_directory)

@@ -6,6 +6,7 @@ prelude composes, against the C library. tests/portable/test_compilers.py has th
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -252,3 +253,20 @@ def test_composed_words_against_the_c_library(tool, tmp_path):
     flags = ["-std=gnu11", "-O1", "-ffp-contract=off", "-w", f'-DWORDS="{words}"']
     subprocess.run([os.environ.get("CC") or "gcc", *flags, HERE / "spirv_words_test.c", "-o", out, "-lm"], check=True)
     assert run(out) == "0 wrong\n"
+
+
+def test_the_page_of_targets(tmp_path):
+    page = (ROOT / "docs" / "targets.md").read_text()
+    (shown,) = re.findall(r"```cpp\n(.*?)```", page, re.DOTALL)
+    source = tmp_path / "shown.cpp"
+    source.write_text("#include <backplane/driver/compiler.h>\n" + shown)
+    compiler = os.environ.get("CXX") or "g++"
+    folders = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'drivers'}"]
+    subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Werror", *folders, source], check=True)
+    facts = set(
+        re.findall(r"^  bool (\w+) = false;", (ROOT / "drivers" / "spirv" / "spirv.h").read_text(), re.MULTILINE)
+    )
+    table = page.split("| fact |")[1].split("\n\n")[0]
+    named = set(re.findall(r"`([a-z_0-9]+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:])))
+    assert facts - named == {"fast_fma", "float64_controls", "hide_zero", "fast_math"}
+    assert named - facts == {"subgroup_size"}
