@@ -185,9 +185,10 @@ class Emitter {
   std::unordered_set<const Variable*> retyped_;  // local arrays that are read in several types
   bool all_retyped_ = false;
 
+  std::map<uint32_t, uint32_t> inputs_;  // by BuiltIn
+
   // Of the kernel that is emitted.
   std::map<std::pair<const Function*, std::vector<const Variable*>>, Called> called_;
-  std::map<uint32_t, uint32_t> inputs_;  // by BuiltIn
   std::unordered_map<const Variable*, uint32_t> locals_;
   Words interface_;
   uint64_t local_bytes_ = 0;

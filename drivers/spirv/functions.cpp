@@ -110,7 +110,6 @@ void Emitter::kernel(const Function& function) {
   frame_ = {};
   frame_.function = &function;
   called_.clear();
-  inputs_.clear();
   locals_.clear();
   interface_.clear();
   local_bytes_ = 0;

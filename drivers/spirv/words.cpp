@@ -1,4 +1,6 @@
 // drivers/spirv/words.cpp: the words that the target supplies.
+#include <algorithm>
+
 #include "emitter.h"
 
 namespace backplane::driver::spirv {
@@ -14,12 +16,12 @@ uint32_t Emitter::input(BuiltIn which, uint32_t component) {
   const bool is_scalar = which == BuiltInLocalInvocationIndex;
   const uint32_t width = is_vulkan() ? 32 : 64;
   const uint32_t type = is_scalar ? int_type(width) : assembler_.type(OpTypeVector, {int_type(width), 3});
-  uint32_t& variable = inputs_[which];
+  uint32_t& variable = inputs_[which];  // one of the module: two of the same built-in do not link on some runtimes
   if (!variable) {
     variable = assembler_.variable(pointer_type(type, StorageInput), StorageInput);
     put(assembler_.annotations, OpDecorate, {variable, DecorationBuiltIn, which});
-    interface_.push_back(variable);
   }
+  if (std::find(interface_.begin(), interface_.end(), variable) == interface_.end()) interface_.push_back(variable);
   uint32_t out = instruction(OpLoad, type, {variable});
   if (!is_scalar) out = instruction(OpCompositeExtract, int_type(width), {out, component});
   return width == 64 ? instruction(OpUConvert, int_type(32), {out}) : out;

@@ -1,5 +1,5 @@
-// tests/host/spirv_words_test.c: what drivers/spirv's prelude composes, against the C library: quotients, roots and fma to the last bit on a
-// device whose own are wrong by some ulp, functions of f64 to 16 ulp. WORDS is the prelude's text.
+// tests/host/spirv_words_test.c: what drivers/spirv's prelude composes, against the C library: quotients, roots and fma to the last bit on
+// a device whose own are wrong by some ulp, functions of f64 to 16 ulp. WORDS is the prelude's text.
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdint.h>
@@ -15,10 +15,26 @@ typedef float f32;
 typedef double f64;
 #define __global
 #define __bp_atomic_cas_32(p, expected, desired) (*(p) == (expected) ? *(p) = (desired), (expected) : *(p))
-static u64 bp_as_u64(f64 x) { u64 out; memcpy(&out, &x, 8); return out; }
-static f64 bp_as_f64(u64 x) { f64 out; memcpy(&out, &x, 8); return out; }
-static u32 bp_as_u32(f32 x) { u32 out; memcpy(&out, &x, 4); return out; }
-static f32 bp_as_f32(u32 x) { f32 out; memcpy(&out, &x, 4); return out; }
+static u64 bp_as_u64(f64 x) {
+  u64 out;
+  memcpy(&out, &x, 8);
+  return out;
+}
+static f64 bp_as_f64(u64 x) {
+  f64 out;
+  memcpy(&out, &x, 8);
+  return out;
+}
+static u32 bp_as_u32(f32 x) {
+  u32 out;
+  memcpy(&out, &x, 4);
+  return out;
+}
+static f32 bp_as_f32(u32 x) {
+  f32 out;
+  memcpy(&out, &x, 4);
+  return out;
+}
 static i32 __bp_highest_bit(u32 x) { return 31 - __builtin_clz(x); }
 static f32 off(f32 x) { return x == 0 || !isfinite(x) ? x : bp_as_f32(bp_as_u32(x) + (u32)(rand() % 5) - 2u); }
 #define __bp_divide(x, y) off((x) / (y))
@@ -34,9 +50,43 @@ static f32 off(f32 x) { return x == 0 || !isfinite(x) ? x : bp_as_f32(bp_as_u32(
 #include WORDS
 
 static int wrong = 0;
-static u64 bits(void) { u64 x = 0; for (int i = 0; i < 5; ++i) x = x << 15 ^ (u64)rand(); return x; }
-static const f64 kEnds[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 0.5, -0.5, 2, -2, 3, 1e-310, 5e-324, -5e-324, 1.7e308, -1.7e308, 709.78,
-                            -745.1, 1e22, 1e300, 3.14159265358979, 1.5707963267948966, 1e-20, 0.75, -0.75, 27, -7.5, 10, 20, 1e-45, 3.4028235e38};
+static u64 bits(void) {
+  u64 x = 0;
+  for (int i = 0; i < 5; ++i) x = x << 15 ^ (u64)rand();
+  return x;
+}
+static const f64 kEnds[] = {0.0,
+                            -0.0,
+                            INFINITY,
+                            -INFINITY,
+                            NAN,
+                            1,
+                            -1,
+                            0.5,
+                            -0.5,
+                            2,
+                            -2,
+                            3,
+                            1e-310,
+                            5e-324,
+                            -5e-324,
+                            1.7e308,
+                            -1.7e308,
+                            709.78,
+                            -745.1,
+                            1e22,
+                            1e300,
+                            3.14159265358979,
+                            1.5707963267948966,
+                            1e-20,
+                            0.75,
+                            -0.75,
+                            27,
+                            -7.5,
+                            10,
+                            20,
+                            1e-45,
+                            3.4028235e38};
 #define ENDS ((int)(sizeof kEnds / sizeof *kEnds))
 static f64 any_f64(void) {
   const int kind = rand() % 8;
@@ -72,18 +122,21 @@ static f64 between(int is_power, f64 low, f64 high) {
   const f64 x = low + (high - low) * drand48();
   return is_power ? (rand() % 2 ? -1 : 1) * exp2(x) * (1 + drand48()) : x;
 }
-static long double lgamma_of(long double x) { int sign; return lgammal_r(x, &sign); }
-#define HOLD(name, of, is_power, low, high)                                 \
-  for (int i = 0; i < 20000 + ENDS; ++i) {                                  \
-    const f64 x = i < ENDS ? kEnds[i] : between(is_power, low, high);       \
-    hold(#name, x, 0, name(x), of((long double)x));                         \
+static long double lgamma_of(long double x) {
+  int sign;
+  return lgammal_r(x, &sign);
+}
+#define HOLD(name, of, is_power, low, high)                           \
+  for (int i = 0; i < 20000 + ENDS; ++i) {                            \
+    const f64 x = i < ENDS ? kEnds[i] : between(is_power, low, high); \
+    hold(#name, x, 0, name(x), of((long double)x));                   \
   }
-#define HOLD_TWO(name, of, is_power, low, high, low_y, high_y)              \
-  for (int i = 0; i < 20000 + ENDS * ENDS; ++i) {                           \
-    const int at_end = i < ENDS * ENDS;                                     \
-    const f64 x = at_end ? kEnds[i / ENDS] : between(is_power, low, high);  \
+#define HOLD_TWO(name, of, is_power, low, high, low_y, high_y)                 \
+  for (int i = 0; i < 20000 + ENDS * ENDS; ++i) {                              \
+    const int at_end = i < ENDS * ENDS;                                        \
+    const f64 x = at_end ? kEnds[i / ENDS] : between(is_power, low, high);     \
     const f64 y = at_end ? kEnds[i % ENDS] : between(is_power, low_y, high_y); \
-    hold(#name, x, y, name(x, y), of((long double)x, (long double)y));      \
+    hold(#name, x, y, name(x, y), of((long double)x, (long double)y));         \
   }
 
 int main(void) {
