@@ -6,6 +6,7 @@
 
 #include "compiler.h"
 #include "device.h"
+#include "one_entry.h"
 
 namespace backplane::driver::vulkan {
 namespace {
@@ -36,7 +37,7 @@ Kernel::Kernel(Device& device, const std::vector<uint32_t>& words, const spirv::
     : device_(device),
       entry_(entry),
       limits_(limits_of(device, entry)),
-      pipeline_(device.pipelines().make(words, entry.name.c_str(), entry.push_bytes)) {}
+      pipeline_(device.pipelines().make(one_entry(words, entry.name), entry.name.c_str(), entry.push_bytes)) {}
 
 void Kernel::record(Commands& commands, const uint32_t (&grid)[3], const void* args) const {
   const DeviceCalls& calls = device_.calls();
