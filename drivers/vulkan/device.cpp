@@ -215,7 +215,7 @@ void Device::memory_info(uint64_t* free_bytes, uint64_t* total_bytes) const {
   const uint32_t heap = memory.memoryProperties.memoryTypes[info_.memory_type].heapIndex;
   const uint64_t left = budget.heapBudget[heap] - std::min(budget.heapBudget[heap], budget.heapUsage[heap]);
   *total_bytes = info_.memory;
-  *free_bytes = std::min(left, info_.memory);
+  *free_bytes = std::min(left, info_.memory - std::min(info_.memory, used_.load()));
 }
 
 }  // namespace backplane::driver::vulkan
