@@ -1,6 +1,6 @@
-"""What the tests marked ``system`` need and pip does not bring: clang, the system's PoCL, spirv-val, and Mesa's lavapipe
-with Vulkan's validation layers. They are parts of their own in tests/run.py, left out where it is missing. As a program
-it prints the packages that .ci/run then installs.
+"""What the tests marked ``system`` need and pip does not bring: clang, the system's PoCL, spirv-val, Mesa's lavapipe and
+Vulkan's validation layers. They are parts of their own in tests/run.py, left out where it is missing. As a program it
+prints the packages that .ci/run then installs.
 
 pip has a PoCL, too, an old one: it knows no newer processor, and makes wrong code of some kernels.
 """
