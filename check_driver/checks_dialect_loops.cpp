@@ -28,7 +28,7 @@ typedef struct { i64 n; } Count;
 std::string loops_of(const std::string& name, const std::string& index, const std::string& length) {
   std::string text = R"(
 BP_KERNEL(tails_NAME, 3, Count, BP_GLOBAL i32* BP_RESTRICT out, BP_GLOBAL i32* BP_RESTRICT left, BP_GLOBAL const i32* BP_RESTRICT in) {
-  const i64 first_ = (i64)BP_GROUP_ID(0) * BP_TILE;
+  const i64 first_ = (i64)BP_GROUP_ID(0) % ((LENGTH + BP_TILE - 1) / BP_TILE) * BP_TILE; /* 0, known, where one tile has a literal length */
   const i32 lanes_ = BP_LANES_FROM(first_, LENGTH);
   if (lanes_ == BP_PER_ITEM) {
     BP_LANES(j) { const INDEX i = (INDEX)(first_ + BP_AT(j)); out[i] = 3 * in[i] + 1; }

@@ -21,6 +21,15 @@ uint32_t Emitter::fitted(uint32_t id, Kind kind) {
   }
 }
 
+/// An integer of 32 bits as one of 64.
+uint32_t Emitter::sign_extended(uint32_t id) {
+  const uint32_t wide = int_type(64);
+  if (!facts_.hide_sign || !is_vulkan()) return instruction(OpSConvert, wide, {id});
+  constexpr uint32_t kSign = 1u << 31;
+  const uint32_t flipped = instruction(OpUConvert, wide, {instruction(OpBitwiseXor, int_type(32), {id, u32(kSign)})});
+  return instruction(OpISub, wide, {flipped, int_constant(64, kSign)});
+}
+
 uint32_t Emitter::convert_number(uint32_t id, const Type& from, const Type& to) {
   if (&from == &to) return id;
   const uint32_t type = register_type(to);
@@ -40,7 +49,9 @@ uint32_t Emitter::convert_number(uint32_t id, const Type& from, const Type& to) 
     const bool is_unsigned = to.kind == Kind::u32 || to.kind == Kind::u64;
     return fitted(instruction(is_unsigned ? OpConvertFToU : OpConvertFToS, type, {id}), to.kind);
   }
-  if (width_of(from) != width_of(to)) id = instruction(width_of(to) == 64 && from.is_signed() ? OpSConvert : OpUConvert, type, {id});
+  if (width_of(from) != width_of(to)) {
+    id = width_of(to) == 64 && from.is_signed() ? sign_extended(id) : instruction(OpUConvert, type, {id});
+  }
   const bool fits = from.size() < to.size() && (!from.is_signed() || to.is_signed());
   return to.size() < 4 && !fits ? fitted(id, to.kind) : id;
 }

@@ -133,6 +133,7 @@ class Emitter {
   uint32_t convert_number(uint32_t id, const Type& from, const Type& to);
   Value convert_pointer(const Value& pointer, const Type& from, const Type& to, uint32_t line);
   uint32_t fitted(uint32_t id, Kind kind);
+  uint32_t sign_extended(uint32_t id);
   Value choose(const Expression& e);
   uint32_t logical(const Expression& e);
   bool is_simple(const Expression& e, int& budget) const;

@@ -56,6 +56,9 @@ struct Facts {
   /// The device's compiler is Mesa's lavapipe, which takes x * 0 for 0, whatever x is, and counts the iterations of some loops over
   /// 64-bit numbers wrongly: a zero of the push constants keeps it from knowing either.
   bool hide_zero = false;
+  /// The device's compiler is one of Mesa's, whose 22.3 compares an i32 that OpSConvert made an i64 with a constant wrongly: the sign is
+  /// extended by other instructions.
+  bool hide_sign = false;
 };
 
 /// A message with the line of the source: "pointwise/exp[f32]:17: error: ...". #line directives are followed.

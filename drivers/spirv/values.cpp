@@ -85,7 +85,7 @@ Value Emitter::value(const Expression& e) {
       const uint32_t wide = int_type(64);
       if (a.base || b.base) {
         if (a.base != b.base) fail(e.line, "a difference of pointers into two local arrays");
-        return {instruction(OpSConvert, wide, {instruction(OpISub, int_type(32), {a.id, b.id})})};
+        return {sign_extended(instruction(OpISub, int_type(32), {a.id, b.id}))};
       }
       const auto number = [&](const Value& one) { return is_vulkan() ? one.id : instruction(OpConvertPtrToU, wide, {one.id}); };
       const uint32_t bytes = instruction(OpISub, wide, {number(a), number(b)});

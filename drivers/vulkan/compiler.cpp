@@ -34,6 +34,7 @@ spirv::Facts facts_of(const DeviceInfo& info) {
   // Vulkan has no way to ask. Lavapipe divides by the processor's own instructions, and has no fma.
   out.exact_division = out.exact_sqrt = info.is_lavapipe;
   out.hide_zero = info.is_lavapipe;
+  out.hide_sign = info.is_mesa;
   return out;
 }
 

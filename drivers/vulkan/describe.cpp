@@ -136,6 +136,7 @@ std::string target_name(const DeviceInfo& info) {
                             info.signed_zero_inf_nan,
                             info.round_to_nearest,
                             info.float64_controls,
+                            info.is_mesa,
                             info.is_lavapipe,
                             info.api_version};
   const uint64_t sum = checksum({reinterpret_cast<const char*>(facts), sizeof facts});
@@ -222,6 +223,7 @@ DeviceInfo describe(const Session& session, uint32_t index, const Settings& sett
   out.float64_controls = out.denorm_preserve == (v12.shaderDenormPreserveFloat64 != 0) &&
                          out.signed_zero_inf_nan == (v12.shaderSignedZeroInfNanPreserveFloat64 != 0) &&
                          out.round_to_nearest == (v12.shaderRoundingModeRTEFloat64 != 0);
+  out.is_mesa = std::strncmp(v12.driverInfo, "Mesa ", 5) == 0;
   out.is_lavapipe = std::strcmp(v12.driverName, "llvmpipe") == 0;
   put(out.target, target_name(out));
   return out;

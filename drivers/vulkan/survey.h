@@ -60,7 +60,7 @@ struct DeviceInfo {
   bool storage_8, storage_16, int8, int16, int64, float16, float64, atomics_64, atomic_add_f32, memory_model, shuffle;
   bool integer_dot, cooperative_matrix;
   bool denorm_preserve, signed_zero_inf_nan, round_to_nearest, float64_controls;
-  bool is_lavapipe;
+  bool is_mesa, is_lavapipe;
 
   bool cpu() const { return type == VK_PHYSICAL_DEVICE_TYPE_CPU; }
 };

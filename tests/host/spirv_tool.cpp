@@ -38,7 +38,7 @@ Facts facts_of(const std::string& device) {
     out.exact_division = out.exact_sqrt = out.exact_fma = out.exact_fma64 = out.fast_fma = true;
     out.denorm_preserve = out.signed_zero_inf_nan = out.round_to_nearest = out.float64_controls = true;
   } else if (device == "vulkan-zero") {
-    out.hide_zero = true;
+    out.hide_zero = out.hide_sign = true;
   } else if (device != "vulkan") {
     throw std::runtime_error("no device " + device);
   }
