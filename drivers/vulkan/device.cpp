@@ -96,7 +96,7 @@ std::shared_ptr<Stream> Device::stream(bp_stream* stream) const {
   for (const auto& one : streams_) {
     if (reinterpret_cast<bp_stream*>(one.get()) == stream) return one;
   }
-  throw Error(BP_INVALID_ARGUMENT, format("no stream of device %d", index_));
+  throw Error(BP_INVALID_ARGUMENT, format("0x%llx is no stream of device %d", wide(reinterpret_cast<uintptr_t>(stream)), index_));
 }
 
 void Device::destroy_stream(bp_stream* stream) {

@@ -40,6 +40,7 @@ class Training:
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.usefixtures("deterministic")
 def test_H01_a_gpt_with_dropout_is_eagers_over_a_hundred_replays(device, device_module, demo):
     _, gpt, _ = demo
     text = gpt.Text("the quick brown fox jumps over the lazy dog. " * 20)

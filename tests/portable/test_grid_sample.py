@@ -115,15 +115,12 @@ def test_image_of_numbers_that_are_none(device, ran):
         both(device, ran, "grid_sampler_2d", image, grid, mode, ZEROS, False)
 
 
+@pytest.mark.usefixtures("deterministic")
 def test_the_same_bits_each_time(device):
     image, grid = make(2, (5, (4, 4), (40, 40)), torch.float32)
     grad = torch.randn(2, 5, 40, 40, device=device)
     arguments = [grad, image.to(device), grid.to(device), LINEAR, BORDER, False, [True, True]]
-    torch.use_deterministic_algorithms(True)
-    try:
-        first, second = (aten.grid_sampler_2d_backward(*arguments)[0].cpu() for _ in range(2))
-    finally:
-        torch.use_deterministic_algorithms(False)
+    first, second = (aten.grid_sampler_2d_backward(*arguments)[0].cpu() for _ in range(2))
     assert torch.equal(first, second)
     (expected,) = expect(lambda *a: aten.grid_sampler_2d_backward(*a)[0], grad.cpu(), image, grid, *arguments[3:])
     torch.testing.assert_close(first, expected, rtol=1e-4, atol=1e-4)

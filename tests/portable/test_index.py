@@ -286,16 +286,13 @@ def test_strides_of_no_places(device, agree):
             assert (a.storage_offset(), a.stride()) == (b.storage_offset(), b.stride())
 
 
+@pytest.mark.usefixtures("deterministic")
 def test_deterministic_algorithms_repeat_their_bits(device):
     x, index = torch.randn(100_000), indices((100_000,), 7)
-    torch.use_deterministic_algorithms(True)
-    try:
-        results = [
-            torch.zeros(7, device=device).index_put_((index.to(device),), x.to(device), accumulate=True).cpu()
-            for _ in range(3)
-        ]
-    finally:
-        torch.use_deterministic_algorithms(False)
+    results = [
+        torch.zeros(7, device=device).index_put_((index.to(device),), x.to(device), accumulate=True).cpu()
+        for _ in range(3)
+    ]
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
 
