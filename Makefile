@@ -26,7 +26,7 @@ CPP := $(shell find include backend drivers check_driver examples tests '{{cooki
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-all test-torch test-torch-all test-triton test-triton-opencl test-ecosystem test-vllm cross conformance asan tsan ubsan fuzz fuzz-triton soak gpu-check lint format docs bench dev venv minimal opencl vulkan dist clean
+.PHONY: help demo test test-all test-torch test-torch-all test-triton test-triton-opencl test-opencl-intel test-ecosystem test-vllm cross conformance asan tsan ubsan fuzz fuzz-triton soak gpu-check lint format docs bench dev venv minimal opencl vulkan dist clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also an eighth of the long tests, and a quarter of those on other kinds of device)"
@@ -44,6 +44,7 @@ help:
 	@echo "make format       rewrite the files as lint wants them"
 	@echo "make docs         the documents as a site, in build/site"
 	@echo "make test-triton  Triton kernels on the simulated device, by the Triton of TRITON=$(TRITON); test-triton-opencl: on PoCL"
+	@echo "make test-opencl-intel  the OpenCL driver on Intel's runtime of the processor, by OpenCL C and by SPIR-V"
 	@echo "make test-ecosystem  libraries of the package index on the device, in an environment of its own; writes the table of docs/ecosystem.md"
 	@echo "make test-vllm    vLLM on the device, in an environment of its own; writes the table of docs/ecosystem.md"
 	@echo "make bench        measure the device against the CPU (ARGS=... goes to the benchmark)"
@@ -160,6 +161,16 @@ test-triton-opencl: dev opencl build/triton/$(TRITON)/.ready
 	    $(if $(SAMPLE),--sample "$(SAMPLE):$$(git rev-parse --short=12 HEAD)") $(ARGS) || exit 1; \
 	done
 
+# A second implementation of OpenCL, of the processor too, and one that takes SPIR-V.
+INTEL := build/intel-opencl
+test-opencl-intel: dev opencl $(INTEL)/intel.icd
+	OPENCL_INTEL=1 OCL_ICD_VENDORS=$(abspath $(INTEL)) LD_LIBRARY_PATH=$(abspath $(INTEL))/lib MYDEVICE_KERNELS=strict \
+	  python -m pytest -n $(JOBS) --dist loadgroup tests/driver/test_opencl_intel.py tests/portable/test_sdk_drivers.py $(ARGS)
+
+$(INTEL)/intel.icd: $(VENV_READY)
+	python -m pip install -q $(PIP_FLAGS) --prefix $(INTEL) intel-opencl-rt==2026.2.0
+	echo '$(abspath $(INTEL))/lib/libintelocl.so' > $@
+
 # Another seed each time.
 fuzz-triton: dev build/triton/$(TRITON)/.ready
 	OMP_NUM_THREADS=1 MYDEVICE_KERNELS=strict TRITON_CACHE_DIR=build/triton/cache PYTHONPATH=build/triton/$(TRITON):tests/triton_kernels \
@@ -233,20 +244,14 @@ minimal: $(VENV_READY)
 	@$(call quietly,cmake -S examples/minimal_driver -B $(DEMO)/minimal -G Ninja -Dbackplane_ROOT="$(CURDIR)")
 	@$(call quietly,cmake --build $(DEMO)/minimal)
 
-# The OpenCL driver by itself, for the device tests on PoCL.
+# The OpenCL and Vulkan drivers by themselves, for the device tests on PoCL and lavapipe.
 OPENCL := $(DEMO)/opencl/libopencl_driver.so
-opencl: $(OPENCL)
-$(OPENCL): $(shell find drivers/opencl drivers/engine include/backplane/driver include/backplane/driver.h -type f)
-	@mkdir -p $(@D)
-	$(CXX) -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -I include drivers/opencl/*.cpp -o $@ -lpthread -ldl
-
-# The Vulkan driver by itself, for the device tests on lavapipe.
 VULKAN := $(DEMO)/vulkan/libvulkan_driver.so
-VULKAN_SOURCES := $(wildcard drivers/vulkan/*.cpp drivers/spirv/*.cpp)
+opencl: $(OPENCL)
 vulkan: $(VULKAN)
-$(VULKAN): $(shell find drivers/vulkan drivers/spirv drivers/engine include/backplane/driver include/backplane/driver.h -type f)
+$(OPENCL) $(VULKAN): $(DEMO)/%_driver.so: $(shell find drivers/opencl drivers/vulkan drivers/spirv drivers/engine include/backplane/driver include/backplane/driver.h -type f)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++20 -O2 -fPIC -shared -fvisibility=hidden -I include $(VULKAN_SOURCES) -o $@ -lpthread -ldl
+	$(CXX) -std=c++20 -O2 -fPIC -shared -fvisibility=hidden -I include $(wildcard drivers/$(notdir $(@D))/*.cpp drivers/spirv/*.cpp) -o $@ -lpthread -ldl
 
 # What is uploaded: the sdist, and the wheel that is made from it.
 dist: venv

@@ -101,7 +101,7 @@ def main() -> None:
         print(json.dumps([line.to_json() for line in measure_here(arguments, configuration)]))
         return
 
-    from benchmarks import first_run, triton
+    from benchmarks import first_run, triton, vulkan
     from benchmarks.builds import build_rows
     from benchmarks.imports import import_row
     from benchmarks.report import machine, show
@@ -115,8 +115,8 @@ def main() -> None:
     order = [row.name for row in device_rows()]
     lines.sort(key=lambda line: order.index(line.row) if line.row in order else -1)
     imports = [import_row(arguments.module), import_row("torch_backplane.ops", budget=20)]
-    # Those of a first run ask the simulated device for a kind.
-    first_runs = [] if AS_IS in measured else [*first_run.ROWS, *triton.FIRST_RUNS]
+    # Those of a first run ask the simulated device for a kind, those of Vulkan for other drivers.
+    first_runs = [] if AS_IS in measured else [*first_run.ROWS, *triton.FIRST_RUNS, *vulkan.ROWS]
     for row in [*imports, *first_runs, *(build_rows() if arguments.builds else [])]:
         if re.search(arguments.only, row.name):
             with progress.status(f"measuring: {row.name}"):

@@ -1,4 +1,4 @@
-"""What the tests marked ``system`` need and pip does not bring: clang, the system's PoCL, spirv-val, Mesa's lavapipe and
+"""What the tests marked ``system`` need and pip does not bring: clang, the system's PoCL, spirv-val, Mesa's lavapipe,
 Vulkan's validation layers. They are parts of their own in tests/run.py, left out where it is missing. As a program it
 prints the packages that .ci/run then installs.
 

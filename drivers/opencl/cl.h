@@ -52,9 +52,9 @@ constexpr cl_uint CL_DEVICE_TYPE = 0x1000, CL_DEVICE_MAX_COMPUTE_UNITS = 0x1002,
                   CL_DEVICE_VERSION = 0x102F, CL_DEVICE_EXTENSIONS = 0x1030, CL_DEVICE_DOUBLE_FP_CONFIG = 0x1032,
                   CL_DEVICE_HOST_UNIFIED_MEMORY = 0x1035, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT = 0x103A,
                   CL_DEVICE_PARTITION_MAX_SUB_DEVICES = 0x1043, CL_DEVICE_PARTITION_PROPERTIES = 0x1044,
-                  CL_DEVICE_SVM_CAPABILITIES = 0x1053, CL_DEVICE_UUID_KHR = 0x106A, CL_DEVICE_PCI_BUS_INFO_KHR = 0x410F,
-                  CL_DEVICE_WARP_SIZE_NV = 0x4003, CL_DEVICE_WAVEFRONT_WIDTH_AMD = 0x4043;
-constexpr cl_bitfield CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT = 1 << 7;
+                  CL_DEVICE_SVM_CAPABILITIES = 0x1053, CL_DEVICE_IL_VERSION = 0x105B, CL_DEVICE_UUID_KHR = 0x106A,
+                  CL_DEVICE_PCI_BUS_INFO_KHR = 0x410F, CL_DEVICE_WARP_SIZE_NV = 0x4003, CL_DEVICE_WAVEFRONT_WIDTH_AMD = 0x4043;
+constexpr cl_bitfield CL_FP_FMA = 1 << 5, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT = 1 << 7;
 constexpr cl_bitfield CL_DEVICE_SVM_COARSE_GRAIN_BUFFER = 1 << 0, CL_DEVICE_SVM_FINE_GRAIN_BUFFER = 1 << 1;
 
 // Sub-devices.
@@ -133,14 +133,15 @@ using cl_program_callback = void (*)(cl_program program, void* user);
   X(cl_int, clEnqueueNDRangeKernel,                                                                                                      \
     (cl_command_queue, cl_kernel, cl_uint, const size_t*, const size_t*, const size_t*, cl_uint, const cl_event*, cl_event*))
 
-/// The same for those of 2.0, NULL in a library of 1.2.
+/// The same for those of 2.0 and 2.1, NULL in a library of 1.2.
 #define BP_OPENCL_FUNCTIONS_2(X)                                                                                              \
   X(cl_command_queue, clCreateCommandQueueWithProperties, (cl_context, cl_device_id, const cl_properties*, cl_int*))          \
   X(void*, clSVMAlloc, (cl_context, cl_bitfield, size_t, cl_uint))                                                            \
   X(void, clSVMFree, (cl_context, void*))                                                                                     \
   X(cl_int, clEnqueueSVMMemcpy, (cl_command_queue, cl_bool, void*, const void*, size_t, cl_uint, const cl_event*, cl_event*)) \
   X(cl_int, clEnqueueSVMMemFill, (cl_command_queue, void*, const void*, size_t, size_t, cl_uint, const cl_event*, cl_event*)) \
-  X(cl_int, clSetKernelArgSVMPointer, (cl_kernel, cl_uint, const void*))
+  X(cl_int, clSetKernelArgSVMPointer, (cl_kernel, cl_uint, const void*))                                                      \
+  X(cl_program, clCreateProgramWithIL, (cl_context, const void*, size_t, cl_int*))
 
 /// Of cl_intel_unified_shared_memory; found by platform.
 #define BP_OPENCL_FUNCTIONS_USM(X)                                                                                              \

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../spirv/spirv.h"
 #include "prelude.h"
 
 namespace backplane::driver::opencl {
@@ -22,15 +23,34 @@ constexpr const char* kExactDivision = " -cl-fp32-correctly-rounded-divide-sqrt"
 // What docs/dialect.md allows.
 constexpr const char* kFastMath = " -cl-mad-enable -cl-no-signed-zeros";
 
+/// SPIR-V has shuffles from 1.3 on.
+bool shuffles(const DeviceInfo& info) { return info.has_shuffle && (!info.spirv || info.spirv >= 0x00010300); }
+
 /// LIGHT and DEBUG change nothing: below full optimisation OpenCL has only -cl-opt-disable, with which kernels with barriers are slow or do
 /// not build on some runtimes, and BP_ASSERT has no trap to use.
 std::string build_options(const DeviceInfo& info, const bp_compile_request& request) {
-  std::string out = kOptions;
+  std::string out = info.spirv ? "" : kOptions;
   if (info.exact_division) out += kExactDivision;
   if (info.memory_kind == MemoryKind::buffers) out += " -DBP_BUFFERS=1";
-  if (info.has_shuffle) out += " -DBP_SUBGROUP=" + std::to_string(info.warp);
+  if (info.has_shuffle && !info.spirv) out += " -DBP_SUBGROUP=" + std::to_string(info.warp);
   if (request.flags & BP_COMPILE_FAST_MATH) out += kFastMath;
   if (request.options[0]) out += " " + std::string(request.options);
+  return out;
+}
+
+spirv::Facts facts_of(const DeviceInfo& info) {
+  spirv::Facts out;
+  out.flavour = spirv::Flavour::kernel;
+  out.version = info.spirv;
+  out.max_group = info.max_group;
+  out.local_bytes = static_cast<uint32_t>(std::min<uint64_t>(info.local_memory, UINT32_MAX));
+  out.subgroup_size = shuffles(info) ? info.warp : 0;
+  out.memory_8 = out.memory_16 = out.int8 = out.int16 = true;  // of every device
+  out.float64 = info.has_f64;
+  out.atomic_i64 = info.has_atomics_64;
+  out.exact_division = out.exact_sqrt = info.exact_division;
+  out.exact_fma = info.exact_fma;
+  out.exact_fma64 = info.exact_fma64;
   return out;
 }
 
@@ -85,9 +105,10 @@ struct Compiler::Workplace {
   cl_device_id device;
 };
 
-Compiler::Compiler(const Survey& survey, const Settings& settings) : survey_(survey), settings_(settings), prelude_(make_prelude()) {
+Compiler::Compiler(const Survey& survey, const Settings& settings)
+    : survey_(survey), settings_(settings), prelude_(settings.language == Language::spirv ? spirv::prelude() : make_prelude()) {
   const uint64_t sum = checksum(prelude_ + kOptions + kExactDivision + kFastMath);
-  id_ = format("opencl %016llx", wide(sum));  // the runtime's version is in each target
+  id_ = format("opencl %u %016llx", spirv::kVersion, wide(sum));  // the runtime's version is in each target
 }
 
 Compiler::~Compiler() {
@@ -119,7 +140,7 @@ bp_target_properties Compiler::target(const DeviceInfo& info) const {
   out.fast_dtypes = out.dtypes;
   out.group_size = items;
   out.max_group_size = std::min(info.max_group, 1024u);
-  out.subgroup_size = info.has_shuffle ? info.warp : 0;
+  out.subgroup_size = shuffles(info) ? info.warp : 0;
   out.vector_bytes = items == 1 ? std::max(info.vector_bytes, 16u) : 16;
   out.local_bytes = static_cast<uint32_t>(std::min<uint64_t>(info.local_memory, uint64_t{1} << 20));
   out.registers = items == 1 ? (out.vector_bytes >= 64 ? 32 : 16) * out.vector_bytes / 4 : 64;
@@ -155,16 +176,32 @@ Compiled Compiler::compile(const bp_compile_request& request) {
     throw Error(BP_UNSUPPORTED, std::string("compiler.compile: PoCL ") + info.driver_version +
                                     " makes wrong code of local arrays with memory=buffers; take memory=fine, or PoCL 3.1 or newer");
   }
+  spirv::Module module;
+  if (info.spirv) {
+    spirv::Options options;
+    options.name = named_unit(request);
+    options.fast_math = request.flags & BP_COMPILE_FAST_MATH;
+    try {
+      module = spirv::compile(request.source, facts_of(info), options);
+    } catch (const spirv::Error& error) {
+      return {"", error.what()};
+    }
+  }
   const BuildLock lock;
   const Workplace& at = workplace(info);
   const Api& api = *at.api;
   const std::string unit = std::string(request.name) + ": ";
-  const std::string source = named_source(request);
-  const char* text = source.c_str();
   cl_int code = CL_SUCCESS;
-  const std::unique_ptr<_cl_program, cl_int (*)(cl_program)> program(api.clCreateProgramWithSource(at.context, 1, &text, nullptr, &code),
-                                                                     api.clReleaseProgram);
-  check(code, "compiler.compile: clCreateProgramWithSource");
+  std::unique_ptr<_cl_program, cl_int (*)(cl_program)> program(nullptr, api.clReleaseProgram);
+  if (info.spirv) {
+    program.reset(api.clCreateProgramWithIL(at.context, module.words.data(), module.words.size() * sizeof(uint32_t), &code));
+    check(code, "compiler.compile: clCreateProgramWithIL");
+  } else {
+    const std::string source = named_source(request);
+    const char* text = source.c_str();
+    program.reset(api.clCreateProgramWithSource(at.context, 1, &text, nullptr, &code));
+    check(code, "compiler.compile: clCreateProgramWithSource");
+  }
   code = api.clBuildProgram(program.get(), 1, &at.device, build_options(info, request).c_str(), nullptr, nullptr);
   Compiled out{"", build_log(api, program.get(), at.device)};
   if (code == CL_BUILD_PROGRAM_FAILURE) {

@@ -25,6 +25,7 @@ Settings::Settings(const char* config) {
                            {"coarse", MemoryKind::coarse},
                            {"usm", MemoryKind::usm},
                            {"buffers", MemoryKind::buffers}});
+  language = options.choice("language", Language::c, {{"c", Language::c}, {"spirv", Language::spirv}});
   items = options.choice("items", 0u,
                          {{"auto", 0u}, {"1", 1u}, {"16", 16u}, {"32", 32u}, {"64", 64u}, {"128", 128u}, {"256", 256u}, {"512", 512u}});
   throttle =

@@ -91,6 +91,23 @@ MemoryKind choose_memory(const Question& ask, const DeviceInfo& info, MemoryKind
                            fine ? ", fine" : "", coarse ? ", coarse" : "", usm ? ", usm" : ""));
 }
 
+/// The newest of "SPIR-V_1.4 SPIR-V_1.3 ...", as in a module's header. cl_khr_il_program has the question of OpenCL 2.1.
+uint32_t spirv_version(const Api& api, const Question& ask, const DeviceInfo& info) {
+  const std::string versions = ask.text(CL_DEVICE_IL_VERSION);
+  unsigned newest = 0, major = 0, minor = 0;
+  for (size_t at = 0; (at = versions.find("SPIR-V_", at)) != std::string::npos; ++at) {
+    if (std::sscanf(versions.c_str() + at, "SPIR-V_%u.%u", &major, &minor) == 2) newest = std::max(newest, major << 16 | minor << 8);
+  }
+  if (!newest || !api.clCreateProgramWithIL) {
+    throw unsupported(std::string("language=spirv: the device ") + info.name + " takes no SPIR-V (CL_DEVICE_IL_VERSION); use language=c");
+  }
+  if (info.memory_kind == MemoryKind::buffers) {
+    throw unsupported(std::string("language=spirv: of the device ") + info.name +
+                      " kernels would need addresses, and its memory is buffers; use language=c");
+  }
+  return newest;
+}
+
 DeviceInfo describe(const Api& api, cl_platform_id platform, cl_device_id device, const Settings& settings) {
   const Question ask(api, device);
   DeviceInfo out{};
@@ -113,7 +130,10 @@ DeviceInfo describe(const Api& api, cl_platform_id platform, cl_device_id device
   out.host_unified = ask.value<cl_bool>(CL_DEVICE_HOST_UNIFIED_MEMORY) != 0;
   out.has_f64 = ask.value<cl_bitfield>(CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
   out.has_compiler = ask.value<cl_bool>(CL_DEVICE_COMPILER_AVAILABLE) != 0;
-  out.exact_division = ask.value<cl_bitfield>(CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
+  const auto floats = ask.value<cl_bitfield>(CL_DEVICE_SINGLE_FP_CONFIG);
+  out.exact_division = floats & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT;
+  out.exact_fma = floats & CL_FP_FMA;
+  out.exact_fma64 = ask.value<cl_bitfield>(CL_DEVICE_DOUBLE_FP_CONFIG) & CL_FP_FMA;
   out.has_atomics_64 = ask.has("cl_khr_int64_base_atomics");
   out.has_priorities = ask.has("cl_khr_priority_hints") && api.clCreateCommandQueueWithProperties;
   out.has_throttle = ask.has("cl_khr_throttle_hints") && api.clCreateCommandQueueWithProperties;
@@ -131,13 +151,14 @@ DeviceInfo describe(const Api& api, cl_platform_id platform, cl_device_id device
   if (settings.throttle && !out.has_throttle) {
     throw unsupported(std::string("throttle: the device ") + out.name + " does not offer cl_khr_throttle_hints; leave the option out");
   }
+  if (settings.language == Language::spirv) out.spirv = spirv_version(api, ask, out);
   // All that code depends on: the compiler is the runtime's, and kernels on buffers take other arguments.
-  const bool buffers = out.memory_kind == MemoryKind::buffers;
+  const char* kind = out.memory_kind == MemoryKind::buffers ? "-buffers" : out.spirv ? "-spirv" : "";
   const uint64_t sum =
       checksum(std::string(out.platform) + out.platform_version + out.name + out.version + out.driver_version + ask.extensions());
   std::string readable = out.name;
   for (char& c : readable) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
-  put(out.target, readable.substr(0, 36) + format("-%08x", static_cast<uint32_t>(sum ^ sum >> 32)) + (buffers ? "-buffers" : ""));
+  put(out.target, readable.substr(0, 36) + format("-%08x", static_cast<uint32_t>(sum ^ sum >> 32)) + kind);
   return out;
 }
 

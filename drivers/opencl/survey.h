@@ -18,11 +18,15 @@ namespace backplane::driver::opencl {
 enum class MemoryKind : int32_t { any, fine, coarse, usm, buffers };
 const char* memory_name(MemoryKind kind);
 
+/// What the runtime compiles kernels from: OpenCL C, or SPIR-V that drivers/spirv makes (OpenCL 2.1 or cl_khr_il_program).
+enum class Language : int32_t { c, spirv };
+
 struct Settings {
   std::string library;   // a path; "": looked for
   std::string platform;  // a part of its name, or its number; "": any
   cl_bitfield type;      // CL_DEVICE_TYPE_*; 0: the best kind there is
   MemoryKind memory;
+  Language language;
   uint32_t sub_devices;    // of each device; 1: the device itself
   uint32_t items;          // of a group, for kernels; 0: one on a CPU, 256 elsewhere
   cl_properties throttle;  // CL_QUEUE_HINT_*; 0: the runtime's
@@ -42,9 +46,11 @@ struct DeviceInfo {
   uint32_t units, clock_mhz, max_group, vector_bytes, warp;
   int32_t version_major, version_minor;
   MemoryKind memory_kind;                 // as chosen
+  uint32_t spirv;                         // with language=spirv, the version as in a module's header; else 0
   uint32_t platform_index, device_index;  // as the library lists them, of all types
   uint32_t part, parts;                   // of a device that is partitioned; else 0 of 1
-  bool host_unified, has_f64, has_compiler, exact_division, has_atomics_64, has_shuffle, has_priorities, has_throttle;
+  bool host_unified, has_f64, has_compiler, exact_division, exact_fma, exact_fma64, has_atomics_64, has_shuffle, has_priorities,
+      has_throttle;
   bool cpu() const { return (type & CL_DEVICE_TYPE_CPU) != 0; }
 };
 

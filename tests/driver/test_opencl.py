@@ -213,6 +213,7 @@ def test_parts_share_what_the_device_has(built: Built, opencl: Path) -> None:
 
 
 REFUSED = {
+    "language=spirv": "takes no SPIR-V (CL_DEVICE_IL_VERSION); use language=c",
     "library=/no/such.so": "no OpenCL library can be opened: /no/such.so: cannot open shared object file",
     "library=libc.so.6": "libc.so.6: no library of OpenCL 1.2, it lacks clGetPlatformIDs",
     "platform=nobody": "no device of platform=nobody; the platforms are 0 (",

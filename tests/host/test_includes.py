@@ -51,7 +51,7 @@ ARROWS = {
     "bindings": _DISPATCH | {"modules", "inductor", "aten", "autocast", "serialization", "host", "profiler", "graph"},
     "drivers/engine": set(),
     "drivers/cuda": {"drivers/engine"},
-    "drivers/opencl": {"drivers/engine"},
+    "drivers/opencl": {"drivers/engine", "drivers/spirv"},
     "drivers/sim": {"drivers/engine"},
     "drivers/vulkan": {"drivers/engine", "drivers/spirv"},
     "drivers/spirv": set(),

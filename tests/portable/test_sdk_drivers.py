@@ -22,6 +22,8 @@ KINDS = {
     "opencl": ["memory=fine", "memory=buffers", "memory=coarse,items=32"],
     "vulkan": ["device_type=cpu,memory=unified", "device_type=cpu,memory=staged,items=32"],
 }
+if "OPENCL_INTEL" in os.environ:  # make test-opencl-intel
+    KINDS = {"opencl": ["language=c", "language=spirv", "language=spirv,items=32"]}
 
 
 @pytest.fixture(params=[f"{driver} {options}" for driver, kinds in KINDS.items() for options in kinds])
