@@ -113,6 +113,23 @@ def targets() -> list[str]:
     return _backend.C.modules.targets()
 
 
+def composed(device: int = -1) -> list[str]:
+    """What the target of a device does not support, and what is done instead. Raises RuntimeError as :func:`target`."""
+    import torch
+
+    from torch_backplane.inductor.dtypes import ATOMICS, FLOAT64
+
+    its, out = target(device), []
+    if not its.dtypes & FLOAT64:
+        out.append("no float64: its operators run on the CPU")
+    if its.group_size > 1 and not its.subgroup_size:
+        out.append("no shuffles: Triton kernels exchange values through local memory")
+    sums = (torch.int32, torch.float32, torch.int64, torch.float64)
+    if slow := [str(dtype).removeprefix("torch.") for dtype in sums if not its.atomics & ATOMICS[dtype]]:
+        out.append(f"no atomic additions of {', '.join(slow)}: sums into repeated places run in order")
+    return out
+
+
 @dataclass(frozen=True)
 class Counts:
     """Units of this process."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from backplane_tools.cli import doctor
 from portable.compare import each
 from torch_backplane import compiler
 
@@ -57,6 +58,33 @@ def test_the_target_is_one_of_those_that_the_compiler_makes(device):
         compiler.target_named("sm_1")
     with pytest.raises(ValueError, match="wait, background, off or strict, not 'now'"):
         compiler.set_policy("now")
+
+
+def test_what_a_target_does_not_support_is_listed(device, run_in_process):
+    code = "from torch_backplane import compiler; print(*compiler.composed(), sep='; ')"
+    options = {
+        "items=1": "",
+        "float64=off": "no float64: its operators run on the CPU",
+        "items=64,float64=off": "no float64: its operators run on the CPU; "
+        "no shuffles: Triton kernels exchange values through local memory",
+    }
+    for words, expected in options.items():
+        assert run_in_process(code, options=words).stdout.strip() == expected
+
+
+def test_doctor_describes_the_kernels_of_the_device(device, monkeypatch):
+    monkeypatch.setenv(f"{device.type.upper()}_KERNELS", "wait")
+
+    def kernels(options):
+        monkeypatch.setenv(f"{device.type.upper()}_OPTIONS", options)
+        (finding,) = (one for one in doctor.check_backend(device.type) if one.what == f"{device.type} kernels")
+        return finding.state, finding.found
+
+    state, found = kernels("items=64,float64=off")
+    assert state == "ok"
+    assert re.fullmatch(r"groups of 64, \d+ KiB of local memory; no float64: .*; no shuffles: .*", found)
+    state, found = kernels("compiler=none")
+    assert (state, found[:5]) == ("warn", "none:")
 
 
 def test_a_kernel_is_compiled_once_and_then_read_from_disk(use, tmp_path):

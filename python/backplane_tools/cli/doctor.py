@@ -195,8 +195,9 @@ def check_backend(package: str) -> Iterator[Finding]:
         return
     used = _run([sys.executable, "-c", _DEVICE_PROBE, package])
     if used.returncode == 0:
-        device_found, _, collectives = used.stdout.strip().partition("\n")
+        device_found, kernels, collectives = used.stdout.strip().split("\n", 2)
         yield verdict(f"{package} device", device_found)
+        yield Finding(f"{package} kernels", "warn" if kernels.startswith("none") else "ok", kernels)
         yield Finding(f"{package} collectives", "warn" if collectives.startswith("none") else "ok", collectives)
     else:
         check = "torch-backplane check-driver PATH examines the driver alone"
@@ -250,7 +251,13 @@ answer = torch.arange(8, device=name).cpu().tolist()
 if answer != list(range(8)):
     sys.exit(f"a copy to the device and back gave {answer}")
 print(f"{module.device_count()} x {module.get_device_name(0)}, {_backend.C.driver.info()['path']}")
-from torch_backplane import process_group
+from torch_backplane import compiler, process_group
+if why := compiler.why_none():
+    print("none:", why)
+else:
+    target = compiler.target()
+    size = f"groups of {target.group_size}, {target.local_bytes >> 10} KiB of local memory"
+    print("; ".join([size, *compiler.composed()]))
 try:
     print("{}, {}: {}".format(process_group.backend_name(), *process_group.choose_engine()))
 except (ValueError, RuntimeError) as error:
