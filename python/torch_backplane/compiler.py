@@ -7,7 +7,9 @@ compiled when a program first needs it, for its dtypes and strides, and kept on 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -199,6 +201,8 @@ def save_record(path: Path | str) -> None:
 def precompile(record: Path | str, targets: Sequence[str], out: Path | str) -> Iterator[tuple[str, str, str]]:
     """Compile the kernels of a record for other targets, without a device, into a folder for the package.
 
+    As many at once as there are processors, if the driver's compiler allows it.
+
     Put the folder into the package as ``<package>/kernels``: it is looked up before the cache. Its kernels are valid
     for this compiler's id and options; others compile again.
 
@@ -222,9 +226,13 @@ def precompile(record: Path | str, targets: Sequence[str], out: Path | str) -> I
             raise ValueError(
                 f"{record}: {strange[0]} was recorded on another kind of device than {name}; record on one of its kind"
             )
-        for kernel in kernels:
-            arguments = [name, *(kernel.get(fact, default) for fact, default in _RECORDED.items()), str(out)]
-            yield name, kernel["name"], _backend.C.modules.precompile(*arguments)
+        calls = [
+            (name, *(kernel.get(fact, default) for fact, default in _RECORDED.items()), str(out)) for kernel in kernels
+        ]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            answers = threads.map(lambda call: _backend.C.modules.precompile(*call), calls)
+            for kernel, why in zip(kernels, answers, strict=True):
+                yield name, kernel["name"], why
 
 
 def _read_record(path: Path) -> list[dict[str, Any]]:
