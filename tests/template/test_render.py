@@ -45,9 +45,9 @@ SETS = {f"{name}-{slug(choice)}": {**names, **choice} for name, names in NAMES.i
 
 
 def a_part(argument: str, sets: dict[str, dict[str, str]]) -> pytest.MarkDecorator:
-    """Every set. All but every 17th, in which each choice and all names are, are long."""
+    """Every set. All but every 13th, in which each choice and all names are, are long."""
     params = [
-        pytest.param(answers, id=name, marks=[pytest.mark.long] if i % 17 else [])
+        pytest.param(answers, id=name, marks=[pytest.mark.long] if i % 13 else [])
         for i, (name, answers) in enumerate(sets.items())
     ]
     return pytest.mark.parametrize(argument, params)
@@ -55,11 +55,11 @@ def a_part(argument: str, sets: dict[str, dict[str, str]]) -> pytest.MarkDecorat
 
 def test_the_part_has_every_choice():
     for sets in (list(SETS.values()), CHOICES):
-        part = sets[::17]
+        part = sets[::13]
         assert {value for answers in part for value in answers.items()} >= {
             item for choice in CHOICES for item in choice.items()
         }
-    assert {name.partition("-")[0] for name in list(SETS)[::17]} == set(NAMES)
+    assert {name.partition("-")[0] for name in list(SETS)[::13]} == set(NAMES)
 
 
 @a_part("answers", SETS)
