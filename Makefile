@@ -251,7 +251,8 @@ opencl: $(OPENCL)
 vulkan: $(VULKAN)
 $(OPENCL) $(VULKAN): $(DEMO)/%_driver.so: $(shell find drivers/opencl drivers/vulkan drivers/spirv drivers/engine include/backplane/driver include/backplane/driver.h -type f)
 	@mkdir -p $(@D)
-	$(CXX) -std=c++20 -O2 -fPIC -shared -fvisibility=hidden -I include $(wildcard drivers/$(notdir $(@D))/*.cpp drivers/spirv/*.cpp) -o $@ -lpthread -ldl
+	printf '#include "%s"\n' $(abspath $(wildcard drivers/$(notdir $(@D))/*.cpp drivers/spirv/*.cpp)) | \
+	  $(CXX) -std=c++20 -O2 -fPIC -shared -fvisibility=hidden -I include -x c++ - -o $@ -lpthread -ldl
 
 # What is uploaded: the sdist, and the wheel that is made from it.
 dist: venv
