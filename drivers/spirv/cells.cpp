@@ -14,6 +14,36 @@ uint32_t Emitter::to_cell(uint32_t value, const Type& type, uint32_t cell_type) 
   return instruction(OpUConvert, cell_type, {value});
 }
 
+/// Whether it is a part of a 32-bit word of device memory: the device loads no cells of that width.
+bool Emitter::is_part_of_word(const Place& at) const {
+  if (at.where != Place::Where::address || !at.type->is_integer()) return false;
+  return (at.type->size() == 1 && !facts_.memory_8) || (at.type->size() == 2 && !facts_.memory_16);
+}
+
+/// The number of a byte's bit in its word, of the byte's place in memory.
+uint32_t Emitter::bit_of(uint32_t bytes) {
+  const uint32_t word = int_type(32);
+  return instruction(OpShiftLeftLogical, word, {instruction(OpBitwiseAnd, word, {bytes, u32(3)}), u32(3)});
+}
+
+/// Other items may write the other bytes of the word meanwhile: each changes its own bits.
+void Emitter::store_part(uint32_t pointer, uint32_t scope, uint32_t bytes, uint64_t size, uint32_t value) {
+  const uint32_t word = int_type(32), shift = bit_of(bytes), bits = u32(size == 1 ? 0xff : 0xffff);
+  const uint32_t mask = instruction(OpNot, word, {instruction(OpShiftLeftLogical, word, {bits, shift})});
+  const uint32_t moved = instruction(OpShiftLeftLogical, word, {instruction(OpBitwiseAnd, word, {value, bits}), shift});
+  instruction(OpAtomicAnd, word, {pointer, u32(scope), u32(SemanticsRelaxed), mask});
+  instruction(OpAtomicOr, word, {pointer, u32(scope), u32(SemanticsRelaxed), moved});
+}
+
+/// The word of device memory that has the place, and the place's low bits.
+std::pair<uint32_t, uint32_t> Emitter::word_of(const Place& at) {
+  const uint32_t word = int_type(32), wide = int_type(64);
+  const uint32_t address = at.distance ? sum(at.root, int_constant(64, at.distance), 64) : at.root;
+  const uint32_t aligned = instruction(OpBitwiseAnd, wide, {address, int_constant(64, ~uint64_t{3})});
+  return {instruction(OpConvertUToPtr, pointer_type(word, StoragePhysicalStorageBuffer), {aligned}),
+          instruction(OpUConvert, word, {address})};
+}
+
 /// Of a chain, or of a scalar in device memory.
 uint32_t Emitter::pointer_to(const Place& at) {
   if (at.where == Place::Where::address) {
@@ -21,10 +51,6 @@ uint32_t Emitter::pointer_to(const Place& at) {
     const uint64_t size = at.type->size();
     if (at.type->is_integer() && size < 4) {
       const bool is_byte = size == 1;
-      if (!(is_byte ? facts_.memory_8 : facts_.memory_16)) {
-        fail(0, std::string("a ") + name_of(*at.type) + " in device memory: the device loads none (the fact memory_" +
-                    (is_byte ? "8)" : "16)"));
-      }
       assembler_.capability(is_byte ? CapabilityStorageBuffer8BitAccess : CapabilityStorageBuffer16BitAccess);
       if (is_byte && facts_.version < 0x00010500) assembler_.extension("SPV_KHR_8bit_storage");
       cell = assembler_.type(OpTypeInt, {static_cast<uint32_t>(8 * size), 0});
@@ -42,6 +68,11 @@ uint32_t Emitter::pointer_to(const Place& at) {
 
 uint32_t Emitter::load_scalar(const Place& from) {
   if (from.where == Place::Where::words) return load_words(from);
+  if (is_part_of_word(from)) {
+    const auto [pointer, bytes] = word_of(from);
+    const uint32_t word = instruction(OpLoad, int_type(32), {pointer, 2, 4});
+    return fitted(instruction(OpShiftRightLogical, int_type(32), {word, bit_of(bytes)}), from.type->kind);
+  }
   const uint32_t pointer = pointer_to(from);
   if (from.where != Place::Where::address) {
     const uint32_t cell = cell_type(*from.type, from.layout);
@@ -55,6 +86,10 @@ uint32_t Emitter::load_scalar(const Place& from) {
 
 void Emitter::store_scalar(const Place& to, uint32_t value) {
   if (to.where == Place::Where::words) return store_words(to, value);
+  if (is_part_of_word(to)) {
+    const auto [pointer, bytes] = word_of(to);
+    return store_part(pointer, ScopeDevice, bytes, to.type->size(), value);
+  }
   const uint32_t pointer = pointer_to(to);
   if (to.where != Place::Where::address) {
     put(frame_.body, OpStore, {pointer, to_cell(value, *to.type, cell_type(*to.type, to.layout))});
@@ -118,8 +153,7 @@ uint32_t Emitter::load_words(const Place& from) {
     const uint32_t both = instruction(OpBitwiseOr, wide, {instruction(OpUConvert, wide, {low}), upper});
     return from.type->kind == Kind::f64 ? instruction(OpBitcast, register_type(*from.type), {both}) : both;
   }
-  const uint32_t shift = instruction(OpShiftLeftLogical, word, {instruction(OpBitwiseAnd, word, {from.bytes, u32(3)}), u32(3)});
-  return fitted(instruction(OpShiftRightLogical, word, {low, shift}), from.type->kind);
+  return fitted(instruction(OpShiftRightLogical, word, {low, bit_of(from.bytes)}), from.type->kind);
 }
 
 void Emitter::store_words(const Place& to, uint32_t value) {
@@ -138,14 +172,7 @@ void Emitter::store_words(const Place& to, uint32_t value) {
     const uint32_t upper = instruction(OpShiftRightLogical, wide, {bits, int_constant(64, 32)});
     put(frame_.body, OpStore, {at(sum(to.bytes, u32(4), 32)), instruction(OpUConvert, word, {upper})});
   } else {
-    // Other items may write the other bytes of the word meanwhile: each changes its own bits.
-    const uint32_t shift = instruction(OpShiftLeftLogical, word, {instruction(OpBitwiseAnd, word, {to.bytes, u32(3)}), u32(3)});
-    const uint32_t bits = u32(size == 1 ? 0xff : 0xffff);
-    const uint32_t mask = instruction(OpNot, word, {instruction(OpShiftLeftLogical, word, {bits, shift})});
-    const uint32_t moved = instruction(OpShiftLeftLogical, word, {instruction(OpBitwiseAnd, word, {value, bits}), shift});
-    const uint32_t pointer = at(to.bytes);
-    instruction(OpAtomicAnd, word, {pointer, u32(ScopeWorkgroup), u32(SemanticsRelaxed), mask});
-    instruction(OpAtomicOr, word, {pointer, u32(ScopeWorkgroup), u32(SemanticsRelaxed), moved});
+    store_part(at(to.bytes), ScopeWorkgroup, to.bytes, size, value);
   }
 }
 

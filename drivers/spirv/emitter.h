@@ -105,6 +105,10 @@ class Emitter {
   void store(const Place& to, uint32_t value);
   uint32_t load_scalar(const Place& from);
   void store_scalar(const Place& to, uint32_t value);
+  bool is_part_of_word(const Place& at) const;
+  uint32_t bit_of(uint32_t bytes);
+  void store_part(uint32_t pointer, uint32_t scope, uint32_t bytes, uint64_t size, uint32_t value);
+  std::pair<uint32_t, uint32_t> word_of(const Place& at);
   uint32_t load_words(const Place& from);
   void store_words(const Place& to, uint32_t value);
   uint32_t pointer_to(const Place& at);  // of a scalar or a chain

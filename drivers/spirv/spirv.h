@@ -31,7 +31,7 @@ struct Facts {
   uint32_t push_bytes = 128;     ///< vulkan: maxPushConstantsSize; larger parameters go through an address
   uint32_t subgroup_size = 0;    ///< items that shuffle, as the core was told; 0: BP_SHUFFLE_XOR is not defined
 
-  // Types. Memory: loads and stores of that width in device memory; arithmetic is of 32 bits at least.
+  // Types. Memory: loads and stores of that width in device memory, else of words; arithmetic is of 32 bits at least.
   bool memory_8 = false;   ///< vulkan: storageBuffer8BitAccess
   bool memory_16 = false;  ///< vulkan: storageBuffer16BitAccess
   bool int8 = false;       ///< vulkan: shaderInt8; 8-bit private and local arrays take a byte an element. Without: four

@@ -21,7 +21,8 @@ std::string read(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// vulkan: a device of 1.1 that has the types alone. vulkan-exact: one of 1.2 that rounds as the dialect does. vulkan-least: of nothing.
+/// vulkan: a device of 1.1 that has the types alone. vulkan-exact: one of 1.2 that rounds as the dialect does. vulkan-words: one that loads
+/// and stores words. vulkan-least: of nothing.
 Facts facts_of(const std::string& device) {
   Facts out;
   if (device == "vulkan-least") return out;
@@ -37,6 +38,8 @@ Facts facts_of(const std::string& device) {
     out.subgroup_size = 32;
     out.exact_division = out.exact_sqrt = out.exact_fma = out.exact_fma64 = out.fast_fma = true;
     out.denorm_preserve = out.signed_zero_inf_nan = out.round_to_nearest = out.float64_controls = true;
+  } else if (device == "vulkan-words") {
+    out.memory_8 = out.memory_16 = false;
   } else if (device == "vulkan-zero") {
     out.hide_zero = out.hide_sign = true;
   } else if (device != "vulkan") {

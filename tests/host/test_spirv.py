@@ -17,7 +17,7 @@ pytestmark = pytest.mark.long_after_first  # the compiler is built
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
-DEVICES = ["vulkan", "vulkan-exact", "vulkan-zero", "kernel"]
+DEVICES = ["vulkan", "vulkan-exact", "vulkan-zero", "vulkan-words", "kernel"]
 HEAD = "#define BP_GROUP 64\n#define BP_PER_ITEM 4\n#define BP_HAS_F64 0\n#define BP_VECTOR_BYTES 16\n"
 KERNEL = """
 typedef struct {{ i64 n; f32 alpha; i32 unused; }} P;
@@ -226,12 +226,6 @@ def test_what_is_wrong_is_refused_with_its_line(tool, tmp_path):
         assert message in lines[name], (name, lines[name])
         number = int(lines[name].split(": error: ")[0].split(":")[-1])
         assert line < 0 or number == (line if name == "#line" else first + line - 1), (name, lines[name])
-
-
-def test_a_device_without_small_types_is_named(tool, tmp_path):
-    before, body = BODIES["small integers"]
-    (line,) = compiled(tool, "vulkan-least", tmp_path, {"bytes": unit_of(tool, body, before)}).values()
-    assert "in device memory: the device loads none (the fact memory_" in line
 
 
 def test_layout_of_parameters(tool, tmp_path):
