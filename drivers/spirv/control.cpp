@@ -125,18 +125,6 @@ void Emitter::branch(const Statement& s) {
   frame_.is_closed = true;
 }
 
-/// With hide_zero, one of 64-bit numbers is hidden: Mesa 22.3 counts the iterations of such loops wrongly where it knows the bound.
-uint32_t Emitter::loop_condition(const Expression& e) {
-  const uint32_t condition = value(e).id;
-  const auto is_wide = [](const Expression& part, const auto& again) -> bool {
-    if (part.op == Operator::logical_and || part.op == Operator::logical_or) return again(*part.a, again) || again(*part.b, again);
-    return part.a && part.a->type->size() == 8;
-  };
-  if (!facts_.hide_zero || !is_vulkan() || !is_wide(e, is_wide)) return condition;
-  const uint32_t no = instruction(OpINotEqual, bool_type(), {hidden_zero(), u32(0)});
-  return instruction(OpLogicalOr, bool_type(), {condition, no});
-}
-
 void Emitter::loop(const Statement& s) {
   for (const Statement* one : s.body) statement(*one);
   if (s.kind != Statement::Kind::loop_do && s.a && s.a->op == Operator::constant && !s.a->integer) return;
@@ -151,7 +139,7 @@ void Emitter::loop(const Statement& s) {
     const uint32_t test = assembler_.id();
     jump(test);
     label(test);
-    branch_to(loop_condition(*s.a), body, merge);
+    branch_to(value(*s.a).id, body, merge);
   }
   label(body);
   frame_.exits.push_back({merge, next, false});
@@ -162,7 +150,7 @@ void Emitter::loop(const Statement& s) {
   label(next);
   if (s.b) value(*s.b);
   if (s.kind == Statement::Kind::loop_do && !is_endless) {
-    branch_to(loop_condition(*s.a), head, merge);
+    branch_to(value(*s.a).id, head, merge);
   } else {
     jump(head);
   }

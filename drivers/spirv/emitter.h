@@ -167,7 +167,6 @@ class Emitter {
   void initialize(const Place& at, const Expression& e);
   void branch(const Statement& s);
   void loop(const Statement& s);
-  uint32_t loop_condition(const Expression& e);
   void choice(const Statement& s);
   void label(uint32_t id);
   void jump(uint32_t to);

@@ -53,8 +53,7 @@ struct Facts {
   bool signed_zero_inf_nan = false;  ///< shaderSignedZeroInfNanPreserveFloat32: likewise
   bool round_to_nearest = false;     ///< shaderRoundingModeRTEFloat32: likewise
   bool float64_controls = false;     ///< the modes that are set are set of f64, too
-  /// The device's compiler is Mesa's lavapipe, which takes x * 0 for 0, whatever x is, and counts the iterations of some loops over
-  /// 64-bit numbers wrongly: a zero of the push constants keeps it from knowing either.
+  /// The device's compiler is Mesa's lavapipe, which takes x * 0 for 0, whatever x is: a zero of the push constants keeps it from knowing.
   bool hide_zero = false;
   /// The device's compiler is one of Mesa's, whose 22.3 compares an i32 that OpSConvert made an i64 with a constant wrongly: the sign is
   /// extended by other instructions.
