@@ -29,6 +29,7 @@ MODULES = (
     "profiler",
     "gpt_step",
     "graphs",
+    "growth",
 )
 IN_SEVERAL_PROCESSES = ("distributed",)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import pickle
 import sys
@@ -16,6 +17,17 @@ from torch_backplane import _backend
 from torch_backplane.device._utils import Device, _checked
 
 
+def _taken(with_events: bool) -> dict[str, Any]:
+    """The snapshot as torch's keys have it. Python's collector would visit its objects again and again as they grow."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _backend.C.history.snapshot(with_events)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: bool = True) -> list[dict[str, Any]]:
     """All segments of all devices with their blocks, under the keys of ``torch.cuda.memory_snapshot``.
 
@@ -23,7 +35,7 @@ def memory_snapshot(mempool_id: tuple[int, int] | None = None, include_traces: b
         mempool_id: only the segments of that pool; None is all.
         include_traces: whether stacks that :func:`_record_memory_history` recorded are in ``frames``.
     """
-    segments: list[dict[str, Any]] = _backend.C.history.snapshot(False)["segments"]
+    segments: list[dict[str, Any]] = _taken(False)["segments"]
     chosen = [segment for segment in segments if mempool_id is None or segment["segment_pool_id"] == tuple(mempool_id)]
     if not include_traces:
         for part in itertools.chain(chosen, *(segment["blocks"] for segment in chosen)):
@@ -44,7 +56,7 @@ def _snapshot(device: Device = None, augment_with_fx_traces: bool = False) -> di
         ``allocator_settings``; ``external_annotations``, which is empty.
     """
     index = None if device is None else _checked(device)
-    snapshot = _backend.C.history.snapshot(True)
+    snapshot = _taken(True)
     if index is not None:
         snapshot["segments"] = [segment for segment in snapshot["segments"] if segment["device"] == index]
         snapshot["device_traces"] = [trace if i == index else [] for i, trace in enumerate(snapshot["device_traces"])]
