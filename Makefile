@@ -26,7 +26,7 @@ CPP := $(shell find include backend drivers check_driver examples tests '{{cooki
 # Shows what a command printed only if it fails.
 quietly = mkdir -p build && { $(1) > build/$@.log 2>&1 || { cat build/$@.log; exit 1; }; }
 
-.PHONY: help demo test test-all test-torch test-torch-all test-triton test-triton-opencl test-opencl-intel test-ecosystem test-vllm cross conformance asan tsan ubsan fuzz fuzz-triton soak gpu-check lint format docs bench dev venv minimal opencl vulkan dist clean
+.PHONY: help demo test test-all test-torch test-torch-all test-triton test-triton-drivers test-opencl-intel test-ecosystem test-vllm cross conformance asan tsan ubsan fuzz fuzz-triton soak gpu-check lint format docs bench dev venv minimal opencl vulkan dist clean
 help:
 	@echo "make demo         build a backend from the template, install it in .venv and train on it"
 	@echo "make test         the test suite (ARGS=... goes to pytest; SAMPLE=1/4: also an eighth of the long tests, and a quarter of those on other kinds of device)"
@@ -43,7 +43,7 @@ help:
 	@echo "make lint         ruff, mypy, clang-format, the rules of the kernel dialect, include rules"
 	@echo "make format       rewrite the files as lint wants them"
 	@echo "make docs         the documents as a site, in build/site"
-	@echo "make test-triton  Triton kernels on the simulated device, by the Triton of TRITON=$(TRITON); test-triton-opencl: on PoCL"
+	@echo "make test-triton  Triton kernels on the simulated device, by the Triton of TRITON=$(TRITON); test-triton-drivers: on PoCL and lavapipe"
 	@echo "make test-opencl-intel  the OpenCL driver on Intel's runtime of the processor, by OpenCL C and by SPIR-V"
 	@echo "make test-ecosystem  libraries of the package index on the device, in an environment of its own; writes the table of docs/ecosystem.md"
 	@echo "make test-vllm    vLLM on the device, in an environment of its own; writes the table of docs/ecosystem.md"
@@ -152,11 +152,12 @@ test-triton: dev build/triton/$(TRITON)/.ready
 	  $(if $(SAMPLE),sample="--sample $(SAMPLE):$$(git rev-parse --short=12 HEAD)";) \
 	done
 
-# The language on PoCL, which the system has.
-test-triton-opencl: dev opencl build/triton/$(TRITON)/.ready
-	@for options in items=1 items=64; do \
-	  echo "==== PoCL, $$options"; \
-	  TRITON_CACHE_DIR=build/triton/cache PYTHONPATH=build/triton/$(TRITON) MYDEVICE_DRIVER=$(abspath $(OPENCL)) MYDEVICE_OPTIONS=$$options \
+# The language on PoCL and lavapipe, which the system has.
+test-triton-drivers: dev opencl vulkan build/triton/$(TRITON)/.ready
+	@for kind in "opencl items=1" "opencl items=64" "vulkan device_type=cpu"; do \
+	  echo "==== $$kind"; set -- $$kind; \
+	  TRITON_CACHE_DIR=build/triton/cache PYTHONPATH=build/triton/$(TRITON) \
+	    MYDEVICE_DRIVER=$(abspath $(DEMO))/$$1/lib$$1_driver.so MYDEVICE_OPTIONS=$$2 \
 	    python -m pytest -n $(JOBS) --dist loadgroup tests/triton_kernels/test_language.py \
 	    $(if $(SAMPLE),--sample "$(SAMPLE):$$(git rev-parse --short=12 HEAD)") $(ARGS) || exit 1; \
 	done

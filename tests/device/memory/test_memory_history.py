@@ -1,5 +1,6 @@
 """The recorded history of device memory: events, stacks, limits, and the format that PyTorch's viewer reads."""
 
+import gc
 import pickle
 
 import pytest
@@ -284,3 +285,13 @@ def test_usage_is_drawn_by_torchs_code(history, device, monkeypatch, tmp_path):
     history._save_memory_usage(str(tmp_path / "none.svg"), {"segments": []})
     assert (tmp_path / "none.svg").read_text() == "drawn "
     assert x.numel() == 30 * MIB
+
+
+def test_a_snapshot_leaves_pythons_collector_as_it_was(device_module):
+    try:
+        for switch, expected in ((gc.enable, True), (gc.disable, False)):
+            switch()
+            device_module.memory._snapshot()
+            assert gc.isenabled() == expected
+    finally:
+        gc.enable()
