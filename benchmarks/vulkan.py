@@ -29,16 +29,16 @@ x, y, m, k = (torch.randn(*size, device={device!r}) for size in ((1 << 20,), (1 
 steps = endless({device!r})
 few = torch.randn(8, device={device!r})
 def queued():
-    wait({device!r})
+    wait()
     before = time.perf_counter()
     for _ in range(100):
         few.add_(few)
     return (time.perf_counter() - before) / 100
 def elapsed(work):
-    wait({device!r})
+    wait()
     before = time.perf_counter()
     work()
-    wait({device!r})
+    wait()
     return time.perf_counter() - before
 work = {{
     "GPT training step": lambda: next(steps),
