@@ -1,0 +1,226 @@
+// kernels/portable/nn/paged.cpp: attention over a cache of keys and values in pages, and writing to the cache, for programs that serve
+// models. torch_backplane/paged.py defines both operators, checks their operands, and computes what these kernels do not support.
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "dispatch/defaults.h"
+#include "kernels/portable/unit/call.h"
+#include "kernels/portable/unit/elementwise.h"
+#include "kernels/portable/unit/unit.h"
+#include "modules/launch.h"
+#include "modules/target.h"
+#include "runtime/reports.h"
+
+namespace backplane::portable {
+namespace paged_impl {
+namespace {
+
+constexpr int64_t kNoWindow = int64_t{1} << 30;
+
+// A tensor of `dim` dimensions on that device whose last dimension has stride 1.
+bool is_lines(const at::Tensor& tensor, int64_t dim, c10::Device device) {
+  return tensor.dim() == dim && tensor.device() == device && tensor.layout() == c10::kStrided && !tensor.is_neg() &&
+         (tensor.stride(-1) == 1 || tensor.size(-1) == 1);
+}
+
+// Query, key, value or out: (tokens, heads, size), of a dtype that is computed in float32.
+bool is_rows(const at::Tensor& tensor, c10::Device device) {
+  const c10::ScalarType dtype = tensor.scalar_type();
+  return is_lines(tensor, 3, device) && (dtype == c10::kFloat || dtype == c10::kHalf || dtype == c10::kBFloat16);
+}
+
+// (pages, tokens of a page, heads, size)
+bool is_cache(const at::Tensor& tensor, c10::Device device) {
+  const c10::ScalarType dtype = tensor.scalar_type();
+  return is_lines(tensor, 4, device) && (dtype == c10::kFloat || dtype == c10::kHalf || dtype == c10::kBFloat16 ||
+                                         dtype == c10::kFloat8_e4m3fn || dtype == c10::kFloat8_e5m2);
+}
+
+bool are_caches(const at::Tensor& keys, const at::Tensor& values, c10::Device device) {
+  return is_cache(keys, device) && is_cache(values, device) && keys.scalar_type() == values.scalar_type() &&
+         keys.sizes() == values.sizes() && keys.strides() == values.strides() && keys.numel() > 0;
+}
+
+bool is_places(const at::Tensor& tensor, int64_t dim, c10::Device device) {
+  return is_lines(tensor, dim, device) && (tensor.scalar_type() == c10::kInt || tensor.scalar_type() == c10::kLong);
+}
+
+// None, or a number for each of `count`.
+bool is_numbers(const at::Tensor& tensor, int64_t count, c10::Device device) {
+  return !tensor.defined() || (is_float(tensor) && tensor.device() == device && tensor.numel() == count && tensor.is_contiguous());
+}
+
+// Adds a parameter, and the definition of its elements.
+class Operands {
+ public:
+  Operands(Unit& unit, Arguments& arguments) : unit_(unit), arguments_(arguments) {}
+
+  void write(const at::Tensor& tensor, Literal name, Literal word, Literal to) {
+    unit_.write(name, tensor.scalar_type()).store(word, tensor.scalar_type(), to);
+    arguments_.write(tensor);
+  }
+  void read(const at::Tensor& tensor, Literal name, Literal word, Literal place) {
+    unit_.read(name, tensor.scalar_type()).load(word, tensor.scalar_type(), place);
+    arguments_.read(tensor);
+  }
+  void places(const at::Tensor& tensor, Literal name, Literal word) {
+    unit_.read(name, tensor.scalar_type()).define(word, Literal("("), name, Literal("[i])"));
+    arguments_.read(tensor);
+  }
+  void scale(const at::Tensor& tensor, Literal name, Literal word, Literal place) {
+    if (tensor.defined()) {
+      read(tensor, name, word, place);
+    } else {
+      unit_.define(word, Literal("1.0f"));
+    }
+  }
+
+ private:
+  Unit& unit_;
+  Arguments& arguments_;
+};
+
+// What a group computes at a time: queries of one request, heads that share a head of the cache, keys.
+struct Tile {
+  int64_t queries, heads, rows, step, keys, pitch;
+
+  int64_t bytes(bool is_host) const { return 4 * (rows * pitch * (is_host ? 2 : 1) + keys * pitch + rows * keys + 3 * rows + 2 * keys); }
+};
+
+// keys: 0: a head is too large for the target's local memory.
+Tile tile_of(const Target& target, int64_t sharing, int64_t size, int64_t longest) {
+  const bool is_host = target.is_host();
+  const int64_t lanes = static_cast<int64_t>(target.properties.vector_bytes) / 4;
+  Tile tile{};
+  tile.pitch = is_host ? (size + 2 * lanes - 1) / (2 * lanes) * (2 * lanes) : size | 1;  // an odd one: no conflicts of banks
+  for (int64_t most = is_host ? 64 : 16; most > 0; most /= 2) {
+    tile.heads = std::min(sharing, most);
+    while (sharing % tile.heads != 0) --tile.heads;
+    tile.queries = longest <= 1 ? 1 : std::max<int64_t>(most / tile.heads, 1);
+    const int64_t rows = tile.queries * tile.heads;
+    tile.step = is_host ? std::min<int64_t>(rows, 4) : 1;
+    tile.rows = (rows + tile.step - 1) / tile.step * tile.step;
+    for (tile.keys = is_host ? 64 : 32; tile.keys >= (is_host ? 2 * lanes : 16); tile.keys /= 2) {
+      if (tile.bytes(is_host) <= static_cast<int64_t>(target.properties.local_bytes)) return tile;
+    }
+  }
+  tile.keys = 0;
+  return tile;
+}
+
+bool attend(Call& call) {
+  const at::Tensor &query = call.tensor(0), &key_cache = call.tensor(1), &value_cache = call.tensor(2), &block_table = call.tensor(3),
+                   &seq_lens = call.tensor(4), &query_starts = call.tensor(5), &out = call.tensor(6);
+  const double scale = call[7].toDouble(), softcap = call[11].toDouble();
+  const int64_t window = call[10].toInt();
+  const at::Tensor sinks = call.tensor_or_none(12), slopes = call.tensor_or_none(13), k_scale = call.tensor_or_none(14),
+                   v_scale = call.tensor_or_none(15);
+  const c10::Device device = query.device();
+  if (!is_rows(query, device) || !is_rows(out, device) || out.sizes() != query.sizes() || !are_caches(key_cache, value_cache, device) ||
+      !is_places(block_table, 2, device) || !is_places(seq_lens, 1, device) || !is_places(query_starts, 1, device)) {
+    return false;
+  }
+  const int64_t tokens = query.size(0), heads = query.size(1), size = query.size(2), kv_heads = key_cache.size(2);
+  const int64_t requests = seq_lens.size(0);
+  if (heads % kv_heads != 0 || key_cache.size(3) != size || block_table.size(0) != requests || query_starts.size(0) != requests + 1 ||
+      window < 0 || !(softcap >= 0) || !is_numbers(sinks, heads, device) || !is_numbers(slopes, heads, device) ||
+      !is_numbers(k_scale, 1, device) || !is_numbers(v_scale, 1, device)) {
+    return false;
+  }
+  if (query.numel() == 0 || requests == 0) return true;
+  const Target& target = target_of(device.index());
+  const Tile tile = tile_of(target, heads / kv_heads, size, call[8].toInt());
+  if (tile.keys == 0) return false;
+
+  Unit unit(device.index(), "paged_attention.bpc", "paged_attention", "paged_attention");
+  unit.compute_in(query.scalar_type()).name(key_cache.scalar_type());
+  Arguments arguments;
+  Operands operands(unit, arguments);
+  operands.write(out, "out", "STORE(i, v)", "out, i, v");
+  operands.read(query, "q", "Q(i)", "q, i");
+  operands.read(key_cache, "keys", "K(i)", "keys, i");
+  operands.read(value_cache, "values", "V(i)", "values, i");
+  operands.places(block_table, "table", "TABLE(i)");
+  operands.places(seq_lens, "lengths", "LENGTH(i)");
+  operands.places(query_starts, "starts", "STARTS(i)");
+  if (sinks.defined()) operands.read(sinks, "sinks", "SINK(h)", "sinks, h");
+  if (slopes.defined()) operands.read(slopes, "slopes", "SLOPE(h)", "slopes, h");
+  operands.scale(k_scale, "k_scale", "K_SCALE", "k_scale, 0");
+  operands.scale(v_scale, "v_scale", "V_SCALE", "v_scale, 0");
+  unit.record().define("HAS_SINKS", sinks.defined()).define("HAS_SLOPES", slopes.defined());
+  unit.define("CAUSAL", call[9].toBool()).define("CAPPED", softcap != 0).define_if(key_cache.scalar_type() == c10::kHalf, "IS_F16");
+  unit.define("SIZE", size).define("PITCH", tile.pitch).define("QUERIES", tile.queries).define("HEADS", tile.heads);
+  unit.define("ROWS", tile.rows).define("STEP", tile.step).define("KEYS", tile.keys).define("ACROSS", target.is_host() && tile.rows > 4);
+  const Function* function = unit.find(1, 19);
+  if (function == nullptr) return false;
+  arguments.add(report_record(device.index()));
+  const int64_t splits = heads / kv_heads / tile.heads;
+  arguments.words(requests, tokens, kv_heads, splits, query.stride(0), query.stride(1), out.stride(0), out.stride(1));
+  arguments.words(key_cache.size(0), key_cache.size(1), key_cache.stride(0), key_cache.stride(1), key_cache.stride(2));
+  arguments.words(block_table.stride(0), block_table.size(1), window == 0 ? kNoWindow : std::min(window, kNoWindow));
+  arguments.words(report_site("paged_attention"), word_of(scale, c10::kFloat), word_of(softcap, c10::kFloat));
+  launch_function(device.index(), *function, static_cast<uint64_t>((tokens / tile.queries + requests) * kv_heads * splits), arguments);
+  raise_visible_reports(device.index());
+  return true;
+}
+
+bool write(Call& call) {
+  const at::Tensor &key = call.tensor(0), &value = call.tensor(1), &key_cache = call.tensor(2), &value_cache = call.tensor(3),
+                   &slots = call.tensor(4);
+  const at::Tensor k_scale = call.tensor_or_none(5), v_scale = call.tensor_or_none(6);
+  const c10::Device device = key.device();
+  if (!is_rows(key, device) || !is_rows(value, device) || key.scalar_type() != value.scalar_type() || key.sizes() != value.sizes() ||
+      !are_caches(key_cache, value_cache, device) || !is_places(slots, 1, device) || slots.size(0) > key.size(0) ||
+      key.size(1) != key_cache.size(2) || key.size(2) != key_cache.size(3) || !is_numbers(k_scale, 1, device) ||
+      !is_numbers(v_scale, 1, device)) {
+    return false;
+  }
+  const int64_t tokens = slots.size(0), heads = key.size(1);
+  if (tokens == 0) return true;
+  const c10::ScalarType kind = key_cache.scalar_type();
+  Unit unit(device.index(), "paged_write.bpc", "paged_write", "paged_write");
+  unit.compute_in(key.scalar_type()).name(kind);
+  Arguments arguments;
+  Operands operands(unit, arguments);
+  operands.write(key_cache, "key_cache", "STORE_K(i, v)", "key_cache, i, v");
+  operands.write(value_cache, "value_cache", "STORE_V(i, v)", "value_cache, i, v");
+  operands.read(key, "keys", "K(i)", "keys, i");
+  operands.read(value, "values", "V(i)", "values, i");
+  operands.places(slots, "slots", "SLOT(i)");
+  operands.scale(k_scale, "k_scale", "K_SCALE", "k_scale, 0");
+  operands.scale(v_scale, "v_scale", "V_SCALE", "v_scale, 0");
+  unit.record().define("MOST", kind == c10::kFloat8_e4m3fn ? 448 : kind == c10::kFloat8_e5m2 ? 57344 : 0);
+  const Function* function = unit.find(1, 13);
+  if (function == nullptr) return false;
+  arguments.add(report_record(device.index()));
+  arguments.words(tokens, heads, key.size(2), key.stride(0), key.stride(1), value.stride(0), value.stride(1));
+  arguments.words(key_cache.size(0) * key_cache.size(1), key_cache.size(1), key_cache.stride(0), key_cache.stride(1), key_cache.stride(2));
+  arguments.add(report_site("paged_write"));
+  launch_function(device.index(), *function, static_cast<uint64_t>(tokens * heads), arguments);
+  raise_visible_reports(device.index());
+  return true;
+}
+
+KernelCounter* const attention_calls = &portable_counter("paged_attention");
+KernelCounter* const write_calls = &portable_counter("paged_write");
+
+// The composition computes where there are no compiled kernels, or they do not support the operands.
+template <bool (*compute)(Call&), KernelCounter* const& calls>
+void run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const size_t count = op.schema().arguments().size();
+  Call call(stack->data() + stack->size() - count, count, Call::Form::functional);
+  if (!can_compile() || kernel_policy() == KernelPolicy::off || !compute(call)) return decline_portable(op, keys, stack);
+  calls->count();
+  torch::jit::drop(*stack, count);
+}
+
+TORCH_LIBRARY_IMPL(backplane, PrivateUse1, m) {
+  if (portable_is_left_out()) return;
+  m.impl("paged_attention", torch::CppFunction::makeFromBoxedFunction<&run<&attend, attention_calls>>());
+  m.impl("paged_write", torch::CppFunction::makeFromBoxedFunction<&run<&write, write_calls>>());
+}
+
+}  // namespace
+}  // namespace paged_impl
+}  // namespace backplane::portable
