@@ -64,23 +64,23 @@ def test_S02_a_full_cache_preempts_requests(folder, expected, name):
     assert metrics["vllm:num_preemptions"].value > 0
 
 
-def test_S02_long_prompts_are_computed_in_pieces(folder, expected, monkeypatch):
-    from torch_backplane.vllm import attention
+def test_S02_attention_that_is_not_compiled_is_computed_in_pieces(folder, expected, monkeypatch):
+    from torch_backplane import compiler, paged
 
-    cut = []
-    original = attention.Builder._parts
+    pieces = []
+    original = paged._attended
 
-    def parts(self, starts, lengths):
-        found = list(original(self, starts, lengths))
-        cut.extend(part for part in found if part.length < part.new)
-        return found
+    def attended(query, *operands, **options):
+        pieces.append(len(query))
+        return original(query, *operands, **options)
 
-    monkeypatch.setattr(attention, "LIMIT", 1 << 11)
-    monkeypatch.setattr(attention.Builder, "_parts", parts)
-    for name in ("llama", "gemma2"):
-        with engine(folder(name)) as llm:
-            assert tokens(llm, PROMPTS, COUNT) == expected(name, PROMPTS, COUNT)
-    assert cut
+    monkeypatch.setattr(paged, "LIMIT", 1 << 8)
+    monkeypatch.setattr(paged, "_attended", attended)
+    with compiler.using("off"):
+        for name in ("llama", "gemma2"):
+            with engine(folder(name)) as llm:
+                assert tokens(llm, PROMPTS, COUNT) == expected(name, PROMPTS, COUNT)
+    assert 1 < max(pieces) < max(map(len, PROMPTS))
 
 
 @pytest.mark.parametrize("kind", ["fp8", "fp8_e5m2"])
