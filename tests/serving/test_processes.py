@@ -50,6 +50,24 @@ def test_S06_compiled_graphs(folder, expected, mode):
             assert tokens(llm, PROMPTS, COUNT) == expected("llama", PROMPTS, COUNT)
 
 
+@pytest.mark.skipif(os.environ["MYDEVICE_KERNELS"] == "off", reason="graphs hold compiled kernels")
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_S06_steps_that_decode_replay_graphs(folder, expected, monkeypatch, name):
+    """Five requests by the graph of eight, then one by that of one."""
+    from torch_backplane.device.graphs import CUDAGraph
+
+    replayed, replay = [], CUDAGraph.replay
+    monkeypatch.setattr(CUDAGraph, "replay", lambda graph: (replayed.append(graph), replay(graph))[1])
+    prompts = tiny_models.prompts(5)
+    options = {"mode": 0, "cudagraph_capture_sizes": [1, 8]}
+    with engine(folder(name), enforce_eager=False, compilation_config=options) as llm:
+        assert tokens(llm, prompts, COUNT) == expected(name, prompts, COUNT)
+        assert len(replayed) >= COUNT - 1
+        assert tokens(llm, prompts[:1], COUNT) == expected(name, prompts[:1], COUNT)
+    assert len({id(graph) for graph in replayed}) == 2
+    assert len(replayed) >= 2 * COUNT - 2
+
+
 def asked(port, path, body=None):
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method="POST" if body else "GET")
     request.add_header("Content-Type", "application/json")

@@ -49,8 +49,9 @@ class BackplanePlatform(Platform):
     @classmethod
     def register_triton_kernel_overrides(cls) -> None:
         """Called by a worker before its model runner."""
-        from torch_backplane.vllm import kernels, moe, quantization
+        from torch_backplane.vllm import graphs, kernels, moe, quantization
 
+        graphs.register()
         kernels.register()
         quantization.register()
         moe.register()
@@ -111,15 +112,16 @@ class BackplanePlatform(Platform):
         """Refuse what is not served, and choose the device's classes; vLLM calls it once for each configuration."""
         from vllm.config import CUDAGraphMode
 
+        from torch_backplane.vllm import graphs
+
         refusals.check(vllm_config)
         parallel, compilation = vllm_config.parallel_config, vllm_config.compilation_config
         if parallel.worker_cls == "auto":
             parallel.worker_cls = f"{HERE}.worker.BackplaneWorker"
         vllm_config.additional_config["torch_backplane"] = releases.cache_key()
-        if compilation.cudagraph_mode not in (None, CUDAGraphMode.NONE):
-            logger.info("%s replays no graphs under vLLM: cudagraph_mode is NONE", _backend.device)
-        compilation.cudagraph_mode = CUDAGraphMode.NONE
-        compilation.cudagraph_capture_sizes = []
+        compilation.cudagraph_mode = graphs.mode_of(vllm_config)
+        if compilation.cudagraph_mode == CUDAGraphMode.NONE:
+            compilation.cudagraph_capture_sizes, compilation.max_cudagraph_capture_size = [], 0
         compilation.compile_sizes = compilation.compile_sizes or []
         compilation.inductor_compile_config["benchmark_combo_kernel"] = False
         vllm_config.kernel_config.enable_jit_warmup = False
@@ -135,6 +137,16 @@ class BackplanePlatform(Platform):
     def opaque_attention_op(cls) -> bool:
         """Attention is one operator for Dynamo, else it traces the branch that runs while memory is measured."""
         return True
+
+    @classmethod
+    def support_static_graph_mode(cls) -> bool:
+        """Of steps that decode: check_and_update_config chooses."""
+        return True
+
+    @classmethod
+    def get_static_graph_wrapper_cls(cls) -> str:
+        """The one for CUDA: it runs on graphs of the device."""
+        return "vllm.compilation.cuda_graph.CUDAGraphWrapper"
 
     @classmethod
     def get_pass_manager_cls(cls) -> str:
