@@ -74,8 +74,32 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ("gather, 1M", "m.gather(1, places)", torch.float32, None),
     ("max pool", "functional.max_pool2d(images, 2)", torch.float32, None),
     ("max pool, backward", "torch.autograd.grad(largest, leaf, largest, retain_graph=True)", torch.float32, None),
+    ("attention over pages, 8 requests of 512 keys", "decode()", torch.float32, 0.5),
+    ("attention over pages, 8 requests of 512 keys", "decode()", torch.bfloat16, 0.5),
+    ("attention over pages, a prompt of 512", "prompt()", torch.float32, 1.2),
     ("average pool, backward", "torch.autograd.grad(mean, leaf, mean, retain_graph=True)", torch.float32, None),
 ]
+
+
+def _attention(generator: torch.Generator, where: str, dtype: torch.dtype, requests: int, queries: int) -> Any:
+    """Eight heads over four of a cache of 512 keys a request; on the CPU, pages are gathered first."""
+    order = torch.randperm(requests * 32, generator=generator).view(requests, 32)
+    cache = torch.rand(requests * 32, 4, 16, 2 * 64, generator=generator).to(where, dtype)
+    query = torch.rand(requests * queries, 8, 64, generator=generator).to(where, dtype)
+    if where == "cpu":
+        mask = torch.ones(queries, 512, dtype=torch.bool).tril(512 - queries)
+
+        def gathered() -> torch.Tensor:
+            keys, values = cache[order].transpose(1, 2).flatten(2, 3).split(64, -1)
+            rows = query.view(requests, queries, 8, 64).transpose(1, 2)
+            return functional.scaled_dot_product_attention(rows, keys, values, attn_mask=mask, enable_gqa=True)
+
+        return gathered
+    out, table, lines = torch.empty_like(query), order.to(where), cache.transpose(1, 2).split(64, -1)
+    lengths = torch.full((requests,), 512, device=where)
+    starts = torch.arange(requests + 1, device=where) * queries
+    options = {"scale": 0.125, "max_query_len": queries}
+    return lambda: torch.ops.backplane.paged_attention(query, *lines, table, lengths, starts, out, **options)
 
 
 def _names(dtype: torch.dtype, where: str) -> dict[str, Any]:
@@ -83,6 +107,8 @@ def _names(dtype: torch.dtype, where: str) -> dict[str, Any]:
     names: dict[str, Any] = {
         name: torch.rand(shape, generator=generator).to(where, dtype) for name, shape in TENSORS.items()
     }
+    names["decode"] = _attention(generator, where, dtype, 8, 1)
+    names["prompt"] = _attention(generator, where, dtype, 1, 512)
     names["rows"] = torch.randint(0, 1000, (4096,), generator=generator).to(where)
     names["places"] = torch.randint(0, 1024, (1024, 1024), generator=generator).to(where)
     names["mask"] = names["x"] < names["y"]
