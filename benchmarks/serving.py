@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 BATCH, LENGTH, ROUNDS = 8, 64, 4
-VOCABULARY = 8192
+VOCABULARY = 10240  # vllm bench latency draws tokens below 10,000
 ENGINE = {
     "max_model_len": 256,
     "max_num_seqs": BATCH,
@@ -30,8 +30,11 @@ SIDES = {
     "vllm, graphs": {"compilation_config": {"mode": 0, "cudagraph_capture_sizes": [1, BATCH]}},
 }
 BENCH = {
-    "throughput": ["--num-prompts", "32"],
-    "latency": ["--batch-size", str(BATCH), "--num-iters-warmup", "1", "--num-iters", str(ROUNDS)],
+    "throughput": ["--num-prompts", "32", "--random-input-len", str(LENGTH), "--random-output-len", str(LENGTH)],
+    "latency": [
+        *("--batch-size", str(BATCH), "--input-len", str(LENGTH), "--output-len", str(LENGTH)),
+        *("--num-iters-warmup", "1", "--num-iters", str(ROUNDS)),
+    ],
 }
 
 
@@ -40,6 +43,7 @@ def save(folder: Path) -> None:
     import torch
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     torch.manual_seed(0)
@@ -47,6 +51,7 @@ def save(folder: Path) -> None:
     heads = {"num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 1024}
     LlamaForCausalLM(LlamaConfig(**sizes, **heads, tie_word_embeddings=False)).save_pretrained(folder)
     words = Tokenizer(WordLevel({str(number): number for number in range(VOCABULARY)}, unk_token="0"))
+    words.pre_tokenizer = Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="0", eos_token="1").save_pretrained(folder)
 
 
@@ -84,10 +89,9 @@ def measure(side: str, folder: str, dtype: str) -> str:
 
 def bench(kind: str, folder: str, dtype: str) -> None:
     """Run the command of vLLM, which prints its result."""
-    lengths = ["--input-len", str(LENGTH), "--output-len", str(LENGTH), "--max-model-len", "256", "--dtype", dtype]
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "bench", kind, "--model", folder]
-    limits = ["--max-num-seqs", str(BATCH), "--kv-cache-memory-bytes", str(64 << 20), "-cc.mode=0"]
-    subprocess.run([*command, *lengths, *limits, *BENCH[kind]], check=True)
+    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "bench", kind, "--model", folder, "--dtype", dtype]
+    limits = ["--max-model-len", "256", "--max-num-seqs", str(BATCH), "--kv-cache-memory-bytes", str(64 << 20)]
+    subprocess.run([*command, *limits, "-cc.mode=0", *BENCH[kind]], check=True)
 
 
 def main() -> None:

@@ -73,6 +73,21 @@ def floats(dtype):
     results += [wide @ wide.mT, x.logcumsumexp(1)]
     sum(result.float().sum() for result in results).backward()
     torch.empty_like(square).normal_()
+    if dtype != torch.float64:
+        paged(dtype)
+
+
+def paged(dtype):
+    """Caches of the dtype and of float8, single tokens and prompts."""
+    pages, starts = torch.zeros(2, 1, dtype=torch.int32, device=DEVICE), torch.arange(3, device=DEVICE)
+    for cache in (dtype, torch.float8_e4m3fn):
+        keys, values = torch.zeros(1, 16, 2, 128, device=DEVICE).to(cache).split(64, -1)
+        for count in (1, 4):
+            rows = torch.ones(2 * count, 8, 64, device=DEVICE, dtype=dtype)
+            torch.ops.backplane.paged_write(rows[:, :2], rows[:, :2], keys, values, torch.arange(count, device=DEVICE))
+            words = {"scale": 0.125, "max_query_len": count, "sinks": rows[0, :, 0].contiguous(), "softcap": 1.0}
+            given = rows, keys, values, pages, starts[:2] + count, starts * count
+            torch.ops.backplane.paged_attention(*given, rows.clone(), **words)
 
 
 def generated(dtype):
