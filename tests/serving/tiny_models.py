@@ -2,12 +2,12 @@
 
 import torch
 import transformers
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE, WordLevel
 
 VOCABULARY = 256
 LENGTH = 256
+END = 2
 SIZES = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -18,7 +18,7 @@ SIZES = {
     "initializer_range": 0.3,
     "pad_token_id": 0,
     "bos_token_id": 1,
-    "eos_token_id": 2,
+    "eos_token_id": END,
 }
 GROUPED = {**SIZES, "num_key_value_heads": 2, "tie_word_embeddings": False}
 WINDOWS = {
@@ -64,7 +64,21 @@ def save(name, folder):
 def save_tokenizer(folder):
     words = {"<pad>": 0, "<s>": 1, "</s>": 2, **{str(index): index for index in range(3, VOCABULARY)}}
     fast = Tokenizer(WordLevel(words, unk_token="<pad>"))
-    fast.pre_tokenizer = Whitespace()
+    fast.pre_tokenizer = pre_tokenizers.Whitespace()
+    _saved(fast, folder)
+
+
+def save_characters(folder):
+    """A tokenizer whose words are bytes; its ASCII characters by id."""
+    symbols = sorted(pre_tokenizers.ByteLevel.alphabet())[: VOCABULARY - 3]
+    words = {"<pad>": 0, "<s>": 1, "</s>": 2, **{symbol: 3 + index for index, symbol in enumerate(symbols)}}
+    fast = Tokenizer(BPE(words, []))
+    fast.pre_tokenizer, fast.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    _saved(fast, folder)
+    return {words[symbol]: text for symbol in symbols if (text := fast.decoder.decode([symbol])).isascii()}
+
+
+def _saved(fast, folder):
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=fast, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<pad>"
     )
