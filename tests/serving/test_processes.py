@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -9,6 +10,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 import tiny_models
@@ -19,14 +22,16 @@ COUNT = 12
 PROMPTS = tiny_models.prompts(3, seed=11)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(
     ("options", "transport"),
     [
         ({"tensor_parallel_size": 2}, "native"),
         ({"tensor_parallel_size": 2}, "staged"),
         ({"pipeline_parallel_size": 2}, "native"),
+        ({"pipeline_parallel_size": 2}, "staged"),
     ],
-    ids=["tensors", "tensors staged", "pipeline"],
+    ids=["tensors", "tensors staged", "pipeline", "pipeline staged"],
 )
 def test_S06_two_devices(folder, expected, options, transport, monkeypatch):
     monkeypatch.setenv("MYDEVICE_DIST", transport)
@@ -79,38 +84,55 @@ def asked(port, path, body=None):
         return error.code, error.read().decode()
 
 
-def test_S06_a_server(folder, expected, tmp_path):
-    """``vllm serve``: tokens, errors of a client, a client that goes away, and its end by a signal."""
+@contextmanager
+def served(folder, log, *words):
+    """``vllm serve`` in a process: the process, and its port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = ["--dtype", "float32", "--enforce-eager", "--max-model-len", "128", "--kv-cache-memory-bytes", str(8 << 20)]
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder("llama")), *words]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "tiny"]
-    log = (tmp_path / "log").open("w+")
+    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder), *words]
+    command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "128"]
+    command += ["--kv-cache-memory-bytes", str(8 << 20), "--host", "127.0.0.1", "--port", str(port)]
     env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, cwd=tmp_path)
-
-    def complete(prompt, **options):
-        body = {"model": "tiny", "prompt": prompt, "temperature": 0, "ignore_eos": True, "max_tokens": COUNT, **options}
-        return asked(port, "/v1/completions", body)
-
+    with log.open("w") as out:
+        server = subprocess.Popen(
+            [*command, "--served-model-name", "tiny"], stdout=out, stderr=subprocess.STDOUT, env=env, cwd=log.parent
+        )
     try:
         for _ in range(540):
             time.sleep(1)
-            assert server.poll() is None, (tmp_path / "log").read_text()[-4000:]
+            assert server.poll() is None, log.read_text()[-4000:]
             try:
                 if asked(port, "/health")[0] == 200:
                     break
             except OSError:
                 continue
-        want = expected("llama", PROMPTS, COUNT)
-        for prompt, row in zip(PROMPTS, want, strict=True):
-            status, text = complete(prompt, return_token_ids=True)
-            assert status == 200, text
-            assert json.loads(text)["choices"][0]["token_ids"] == row
+        yield server, port
+        server.send_signal(signal.SIGINT)
+        assert server.wait(120) == 0, log.read_text()[-2000:]
+    finally:
+        server.kill()
+        server.wait()
+
+
+def complete(port, prompt, **options):
+    body = {"model": "tiny", "prompt": prompt, "temperature": 0, "ignore_eos": True, "max_tokens": COUNT, **options}
+    return asked(port, "/v1/completions", body)
+
+
+def answered(port, prompt):
+    status, text = complete(port, prompt, return_token_ids=True)
+    assert status == 200, text
+    return json.loads(text)["choices"][0]["token_ids"]
+
+
+def test_S06_a_server(folder, expected, tmp_path):
+    """Tokens, errors of a client, a client that goes away, and its end by a signal."""
+    want = expected("llama", PROMPTS, COUNT)
+    with served(folder("llama"), tmp_path / "log") as (_, port):
+        assert [answered(port, prompt) for prompt in PROMPTS] == want
         for wrong in ({"temperature": -1}, {"max_tokens": -1}, {"top_p": 3}, {"prompt": [7] * 500}):
-            status, text = complete(**{"prompt": PROMPTS[0], **wrong})
+            status, text = complete(port, **{"prompt": PROMPTS[0], **wrong})
             assert 400 <= status < 500, (wrong, text)
         with socket.create_connection(("127.0.0.1", port)) as client:  # which asks, and is gone
             body = {"model": "tiny", "prompt": PROMPTS[0], "max_tokens": 80, "stream": True, "ignore_eos": True}
@@ -118,15 +140,21 @@ def test_S06_a_server(folder, expected, tmp_path):
             head = "POST /v1/completions HTTP/1.1", "Host: x", "Content-Type: application/json"
             client.sendall("\r\n".join((*head, f"Content-Length: {len(body)}", "", body)).encode())
             assert client.recv(16)
-        status, text = complete(PROMPTS[1], return_token_ids=True)
-        assert json.loads(text)["choices"][0]["token_ids"] == want[1]
+        assert answered(port, PROMPTS[1]) == want[1]
         messages = [{"role": "user", "content": "5 6"}]
         status, text = asked(port, "/v1/chat/completions", {"model": "tiny", "messages": messages, "max_tokens": 4})
         assert status == 200, text
         assert "vllm:prompt_tokens_total" in asked(port, "/metrics")[1]
-        server.send_signal(signal.SIGINT)
-        assert server.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
-    finally:
-        server.kill()
-        server.wait()
-        log.close()
+
+
+@pytest.mark.long
+def test_S06_a_server_of_two_replicas(folder, expected, tmp_path):
+    """Each on a device: both have computed tokens."""
+    prompts = tiny_models.prompts(8, seed=13)
+    with served(folder("llama"), tmp_path / "log", "--data-parallel-size", "2") as (_, port):
+        with ThreadPoolExecutor(8) as clients:
+            found = list(clients.map(lambda prompt: answered(port, prompt), prompts))
+        metrics = asked(port, "/metrics")[1]
+    assert found == expected("llama", prompts, COUNT)
+    counts = re.findall(r'^vllm:generation_tokens_total{engine="(.)".* (\S+)$', metrics, re.M)
+    assert {engine for engine, count in counts if float(count) > 0} == {"0", "1"}, counts

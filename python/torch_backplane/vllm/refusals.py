@@ -14,10 +14,10 @@ def refused(config: Any) -> list[str]:
     from vllm.triton_utils import HAS_TRITON
 
     model, parallel, speculative = config.model_config, config.parallel_config, config.speculative_config
-    workers, devices = parallel.world_size, _backend.C.devices.count()
+    workers, devices = parallel.world_size * parallel.data_parallel_size_local, _backend.C.devices.count()
     found = {
-        f"{workers} workers on {devices} devices: reduce tensor_parallel_size": parallel.nnodes == 1
-        and workers > devices,
+        f"{workers} workers on {devices} devices: reduce tensor_parallel_size, pipeline_parallel_size or "
+        "data_parallel_size": parallel.nnodes == 1 and workers > devices,
         "the V2 model runner: unset VLLM_USE_V2_MODEL_RUNNER": config.use_v2_model_runner,
         "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
         "prefill_context_parallel_size": parallel.prefill_context_parallel_size > 1,
@@ -34,6 +34,7 @@ def refused(config: Any) -> list[str]:
         found |= {
             "multi-head latent attention (MLA)": model.use_mla,
             "models with a recurrent state (Mamba, linear attention)": model.is_hybrid or model.has_inner_state,
+            "mixtures of experts with data_parallel_size": model.is_moe and parallel.data_parallel_size > 1,
             "experts of quantized weights": model.is_moe and model.quantization is not None,
             "models that attend to images in both directions (mm_prefix)": model.is_mm_prefix_lm,
         }

@@ -34,16 +34,14 @@ class BackplaneWorker(Worker):
     def init_device(self) -> None:
         """Select the device, join the process group, measure memory, make the model runner."""
         parallel = self.parallel_config
-        if parallel.distributed_executor_backend != "external_launcher":
+        if parallel.assigned_physical_gpu_ids is not None:  # those of this replica alone
+            set_assigned_physical_gpu_ids(parallel.assigned_physical_gpu_ids)
+        elif parallel.distributed_executor_backend != "external_launcher":
             replica = parallel.data_parallel_rank_local
             replica = parallel.data_parallel_index if replica is None else replica
             self.local_rank += replica * parallel.world_size
-        if parallel.assigned_physical_gpu_ids is not None:
-            set_assigned_physical_gpu_ids(parallel.assigned_physical_gpu_ids)
-        index, count = (
-            current_platform.logical_device_id_to_visible_device_id(self.local_rank),
-            _backend.C.devices.count(),
-        )
+        index = current_platform.logical_device_id_to_visible_device_id(self.local_rank)
+        count = _backend.C.devices.count()
         if index >= count:
             raise ValueError(
                 f"worker {self.rank} needs {_backend.device}:{index}, and there are {count} devices: reduce "
