@@ -148,6 +148,12 @@ def test_S03_quantization_that_is_not_served_is_refused_by_name(folder):
         made(folder("llama"), quantization="fp8", dtype="bfloat16")
 
 
+def test_S03_latent_attention_is_refused_by_name(folder, monkeypatch):
+    monkeypatch.setenv("VLLM_MLA_DISABLE", "0")
+    with pytest.raises(NotImplementedError, match=r"not served on mydevice: .*MLA.*VLLM_MLA_DISABLE"):
+        made(folder("deepseek2"))
+
+
 def test_S03_attention_that_is_not_computed_is_refused_by_name(folder):
     with (
         pytest.raises(Exception, match="kv_cache_dtype not supported"),

@@ -1,4 +1,4 @@
-"""vLLM on the device: greedy tokens of seven kinds of models, caches, adapters, quantized weights, against the CPU"""
+"""vLLM on the device: greedy tokens of nine kinds of models, caches, adapters, quantized weights, against the CPU"""
 
 import pytest
 import tiny_models
@@ -20,10 +20,12 @@ def test_S01_greedy_tokens_are_those_of_transformers_on_the_cpu(folder, expected
         assert tokens(llm, PROMPTS, COUNT) == want
 
 
-@pytest.mark.parametrize("name", ["qwen2", "qwen3_moe", "gemma2", "gemma3", "bloom"])
+@pytest.mark.long_after_first
+@pytest.mark.parametrize("name", ["qwen3_moe", "gemma3", "qwen2", "gemma2", "bloom", "deepseek2", "deepseek3"])
 def test_S01_models(folder, expected, name):
+    want = expected(name, PROMPTS, COUNT)
     with engine(folder(name)) as llm:
-        assert tokens(llm, PROMPTS, COUNT) == expected(name, PROMPTS, COUNT)
+        assert tokens(llm, PROMPTS, COUNT) == want
 
 
 def test_S01_embeddings_of_an_encoder(folder):

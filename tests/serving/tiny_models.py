@@ -30,12 +30,28 @@ WINDOWS = {
     "query_pre_attn_scalar": 16,
 }
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}
+LATENT = {
+    **SIZES,
+    **{
+        "tie_word_embeddings": False,
+        "num_key_value_heads": 4,
+        "kv_lora_rank": 16,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8,
+    },
+    **{"v_head_dim": 16, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    **{"moe_intermediate_size": 32, "first_k_dense_replace": 1, "topk_group": 1},
+}
+LATENT2 = {**LATENT, "q_lora_rank": None, "n_group": 1, "topk_method": "greedy"}
+LATENT3 = {**LATENT, "q_lora_rank": 24, "n_group": 2, "topk_method": "noaux_tc", "scoring_func": "sigmoid"}
 
 CONFIGURATIONS = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
     "draft": ("LlamaForCausalLM", "LlamaConfig", {**GROUPED, "num_hidden_layers": 1}),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", GROUPED),
     "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig", {**GROUPED, **EXPERTS}),
+    "deepseek2": ("DeepseekV2ForCausalLM", "DeepseekV2Config", LATENT2),
+    "deepseek3": ("DeepseekV3ForCausalLM", "DeepseekV3Config", LATENT3),
     "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", {**WINDOWS, "attn_logit_softcapping": 2.0}),
     "gemma3": ("Gemma3ForCausalLM", "Gemma3TextConfig", {**WINDOWS, "sliding_window_pattern": 2}),
     "bloom": ("BloomForCausalLM", "BloomConfig", {**SIZES, "n_head": 4, "n_layer": 2}),
@@ -50,9 +66,9 @@ def made(name, seed=7):
     made._attn_implementation = "eager"  # torch's fused attention would leave caps of scores out
     model = getattr(transformers, architecture)(made).float().eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # biases and norms too, which are zeros and ones
-            if parameter.dim() == 1:
-                parameter += torch.randn_like(parameter) * 0.1
+        for name, one in (*model.named_parameters(), *model.named_buffers()):  # biases and norms: zeros and ones
+            if one.dim() == 1 and "inv_freq" not in name:
+                one += torch.randn_like(one) * 0.1
     return model
 
 

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from torch_backplane import _backend
 
-
-def compute_slot_mapping(
-    num_tokens: int,
-    max_num_tokens: int,
-    query_start_loc: torch.Tensor,
-    positions: torch.Tensor,
-    block_table: torch.Tensor,
-    block_table_stride: int,
-    slot_mapping: torch.Tensor,
-    KV_CACHE_BLOCK_SIZE: int,
-    TOTAL_CP_WORLD_SIZE: int,
-    TOTAL_CP_RANK: int,
-    CP_KV_CACHE_INTERLEAVE_SIZE: int,
-    PAD_ID: int,
-    BLOCK_SIZE: int,
-) -> None:
-    """Where in the cache the keys and values of each token go; the names are those of vLLM's kernel."""
-    if TOTAL_CP_WORLD_SIZE != 1:
-        raise NotImplementedError(f"context parallelism is not served on {_backend.device}")
-    tokens = torch.arange(num_tokens, device=positions.device, dtype=query_start_loc.dtype)
-    requests = torch.searchsorted(query_start_loc[1:], tokens, right=True).clamp_(max=block_table.shape[0] - 1)
-    position = positions[:num_tokens]
-    pages = block_table[requests, position // KV_CACHE_BLOCK_SIZE].long()
-    slot_mapping[:num_tokens] = pages * KV_CACHE_BLOCK_SIZE + position % KV_CACHE_BLOCK_SIZE
-    slot_mapping[num_tokens:max_num_tokens].fill_(PAD_ID)
+def compute_slot_mapping(*arguments: Any) -> None:
+    """Where in the cache the keys and values of each token go; takes what vLLM's kernel takes, in its order."""
+    count, most, starts, positions, table, _, slots, size, _, _, _, pad, _ = arguments
+    tokens = torch.arange(count, device=positions.device, dtype=starts.dtype)
+    requests = torch.searchsorted(starts[1:], tokens, right=True).clamp_(max=table.shape[0] - 1)
+    position = positions[:count]
+    slots[:count] = table[requests, position // size].long() * size + position % size
+    slots[count:most].fill_(pad)
 
 
 def register() -> None:

@@ -31,11 +31,11 @@ class GroupedExperts(UnquantizedFusedMoEMethod):
             f"the activation {layer.activation.value}": layer.activation.value not in ACTIVATIONS,
             "expert parallelism": layer.expert_map is not None,
             "LoRA of experts": self.moe.is_lora_enabled,
-            "a router with a bias": getattr(layer, "e_score_correction_bias", None) is not None,
-            "a router with groups of experts": bool(getattr(layer, "num_expert_group", None)),
+            "a router with a bias and without groups": getattr(layer, "e_score_correction_bias", None) is not None
+            and not getattr(layer, "num_expert_group", None),
         }
         if any(wrong.values()):
-            names = ", ".join(name for name, is_there in wrong.items() if is_there)
+            names = ", ".join(name for name in wrong if wrong[name])
             raise NotImplementedError(f"mixtures of experts on {_backend.device}: {names} is not served")
         super().process_weights_after_loading(layer)
 
@@ -71,13 +71,6 @@ class GroupedExperts(UnquantizedFusedMoEMethod):
         return found + getattr(layer, f"{name}_bias")[experts] if self.moe.has_bias else found
 
 
-def _choose(weights: torch.Tensor, ids: torch.Tensor, scores: torch.Tensor, renormalize: bool) -> Any:
-    """What vLLM's compiled operators write into ``weights`` and ``ids``: the best experts of each token."""
-    values, indices = scores.topk(ids.shape[1], -1)
-    weights.copy_(values / values.sum(-1, keepdim=True) if renormalize else values)
-    return weights, ids.copy_(indices)
-
-
 def register() -> None:
     """By vLLM's registry of operators of other platforms; its router calls compiled operators: see docs/upstream.md."""
     from vllm.model_executor.custom_op import op_registry_oot
@@ -86,13 +79,13 @@ def register() -> None:
     if UnquantizedFusedMoEMethod.__name__ in op_registry_oot:
         return
     UnquantizedFusedMoEMethod.register_oot(GroupedExperts)
-    patch = Patch("vllm")
-    takes = "topk_weights topk_indices token_expert_indices gating_output renormalize"
+    patch, takes = Patch("vllm"), "topk_weights topk_indices token_expert_indices gating_output renormalize"
+    for name, score in {"softmax": partial(torch.softmax, dim=-1), "sigmoid": torch.sigmoid}.items():
 
-    @patch(fused_topk_router, "vllm_topk_softmax", takes)
-    def softmax(_: Any, weights: Any, ids: Any, places: Any, logits: torch.Tensor, renormalize: bool = False) -> Any:
-        return _choose(weights, ids, logits.float().softmax(-1), renormalize)
-
-    @patch(fused_topk_router, "vllm_topk_sigmoid", takes)
-    def sigmoid(_: Any, weights: Any, ids: Any, places: Any, logits: torch.Tensor, renormalize: bool = False) -> Any:
-        return _choose(weights, ids, logits.float().sigmoid(), renormalize)
+        @patch(fused_topk_router, f"vllm_topk_{name}", takes)
+        def choose(
+            _: Any, weights: Any, ids: Any, places: Any, logits: Any, renormalize: bool = False, score: Any = score
+        ) -> Any:
+            values, indices = score(logits.float()).topk(ids.shape[1], -1)
+            weights.copy_(values / values.sum(-1, keepdim=True) if renormalize else values)
+            return weights, ids.copy_(indices)

@@ -16,6 +16,8 @@ from torch_backplane.vllm import refusals, releases
 releases.check(vllm.__version__)
 # The other model runner is written in Triton from end to end; vLLM would choose it wherever Triton has a driver.
 os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+# Latent attention is computed as attention of many heads, by vLLM's own choice between the two.
+os.environ.setdefault("VLLM_MLA_DISABLE", "1")
 # A forked process cannot use a driver that its parent has opened; vLLM knows that of CUDA and XPU alone.
 os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 

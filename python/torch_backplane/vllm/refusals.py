@@ -13,11 +13,11 @@ def refused(config: Any) -> list[str]:
     """The settings of a ``VllmConfig`` that are not served, each with what to change."""
     from vllm.triton_utils import HAS_TRITON
 
-    model, parallel, speculative = config.model_config, config.parallel_config, config.speculative_config
+    model, parallel, offload = config.model_config, config.parallel_config, config.offload_config
     workers, devices = parallel.world_size * parallel.data_parallel_size_local, _backend.C.devices.count()
     found = {
-        f"{workers} workers on {devices} devices: reduce tensor_parallel_size, pipeline_parallel_size or "
-        "data_parallel_size": parallel.nnodes == 1 and workers > devices,
+        f"{workers} workers on {devices} devices (data_, pipeline_ and tensor_parallel_size)": parallel.nnodes == 1
+        and workers > devices,
         "the V2 model runner: unset VLLM_USE_V2_MODEL_RUNNER": config.use_v2_model_runner,
         "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
         "prefill_context_parallel_size": parallel.prefill_context_parallel_size > 1,
@@ -27,26 +27,23 @@ def refused(config: Any) -> list[str]:
         "several nodes (nnodes)": parallel.nnodes > 1,
         "kv_transfer_config": config.kv_transfer_config is not None,
         "ec_transfer_config": config.ec_transfer_config is not None,
-        "offloaded weights (cpu_offload_gb and the like)": _offloads(config.offload_config),
+        "offloaded weights (cpu_offload_gb and the like)": offload is not None
+        and bool(offload.uva.cpu_offload_gb or offload.prefetch.offload_group_size),
         "an additional_config that is not a dict": not isinstance(config.additional_config, dict),
     }
     if model is not None:
         found |= {
-            "multi-head latent attention (MLA)": model.use_mla,
+            "latent attention (MLA): unset VLLM_MLA_DISABLE": model.use_mla,
             "models with a recurrent state (Mamba, linear attention)": model.is_hybrid or model.has_inner_state,
             "mixtures of experts with data_parallel_size": model.is_moe and parallel.data_parallel_size > 1,
             "experts of quantized weights": model.is_moe and model.quantization is not None,
             "models that attend to images in both directions (mm_prefix)": model.is_mm_prefix_lm,
         }
-    if speculative is not None:
-        method = speculative.method
+    if config.speculative_config is not None:
+        method = config.speculative_config.method
         found[f"speculation by {method}: {' and '.join(SPECULATION)} are"] = method not in SPECULATION
         found["speculation without Triton: pip install triton==3.7.1"] = not HAS_TRITON
     return [name for name, is_there in found.items() if is_there]
-
-
-def _offloads(config: Any) -> bool:
-    return config is not None and bool(config.uva.cpu_offload_gb or config.prefetch.offload_group_size)
 
 
 def check(config: Any) -> None:

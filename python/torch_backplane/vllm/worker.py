@@ -41,12 +41,6 @@ class BackplaneWorker(Worker):
             replica = parallel.data_parallel_index if replica is None else replica
             self.local_rank += replica * parallel.world_size
         index = current_platform.logical_device_id_to_visible_device_id(self.local_rank)
-        count = _backend.C.devices.count()
-        if index >= count:
-            raise ValueError(
-                f"worker {self.rank} needs {_backend.device}:{index}, and there are {count} devices: reduce "
-                "tensor_parallel_size, pipeline_parallel_size or data_parallel_size"
-            )
         self.device = torch.device(_backend.device, index)
         torch.accelerator.set_device_index(index)
         current_platform.check_if_supports_dtype(self.model_config.dtype)
