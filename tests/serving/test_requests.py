@@ -144,8 +144,9 @@ def test_S03_what_is_not_served_is_refused_by_name(folder, name, model, options)
 
 
 def test_S03_quantization_that_is_not_served_is_refused_by_name(folder):
-    with pytest.raises((NotImplementedError, ValueError), match=r"fp8.* not supported in mydevice"):
-        made(folder("llama"), quantization="fp8", dtype="bfloat16")
+    for name in ("mxfp4", "experts_int8", "modelopt"):
+        with pytest.raises((NotImplementedError, ValueError), match=f"{name}.* not supported in mydevice"):
+            made(folder("llama"), quantization=name, dtype="bfloat16")
 
 
 def test_S03_latent_attention_is_refused_by_name(folder, monkeypatch):

@@ -115,3 +115,14 @@ def greedy(model, prompts, count):
         row = model.generate(torch.tensor([prompt]), max_new_tokens=count, do_sample=False, use_cache=True)
         found.append(row[0, len(prompt) :].tolist())
     return found
+
+
+def shortfall(model, prompts, rows):
+    """By how much a token of the rows is less likely than the best at its place, at most; in logarithms."""
+    worst = 0.0
+    for prompt, row in zip(prompts, rows, strict=True):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *row]])).logits[0, len(prompt) - 1 : -1].float()
+        chosen = logits.gather(1, torch.tensor(row)[:, None])[:, 0]
+        worst = max(worst, (logits.amax(-1) - chosen).max().item())
+    return worst

@@ -38,7 +38,10 @@ class BackplanePlatform(Platform):
     dispatch_key = "PrivateUse1"
     dist_backend = f"{_backend.device}ccl"
     device_control_env_var = _backend.env_name("VISIBLE_DEVICES")
-    supported_quantization = ["compressed-tensors", "gptq", "auto_gptq"]  # noqa: RUF012  # vLLM declares it so
+    supported_quantization = [  # noqa: RUF012  # vLLM declares it so
+        *("compressed-tensors", "gptq", "auto_gptq", "awq", "auto_awq"),
+        *("fp8", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block"),
+    ]
 
     @classmethod
     def import_kernels(cls) -> None:
