@@ -64,8 +64,8 @@ class PagedAttentionBackend(AttentionBackend):
 
     @classmethod
     def supports_attn_type(cls, attn_type: str) -> bool:
-        """Of decoders, and of encoders for embeddings."""
-        return attn_type in (AttentionType.DECODER, AttentionType.ENCODER_ONLY)
+        """Of decoders, also to an encoder's output in the cache, and of encoders for embeddings."""
+        return attn_type != AttentionType.ENCODER
 
 
 @dataclass
