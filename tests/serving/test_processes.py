@@ -13,9 +13,11 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import psutil
 import pytest
 import tiny_models
 from engines import engine, tokens
+from vllm.v1.engine.exceptions import EngineDeadError
 
 LIBRARIES = ("vllm",)
 COUNT = 12
@@ -37,6 +39,18 @@ def test_S06_two_devices(folder, expected, options, transport, monkeypatch):
     monkeypatch.setenv("MYDEVICE_DIST", transport)
     with engine(folder("llama"), **options) as llm:
         assert tokens(llm, PROMPTS, COUNT) == expected("llama", PROMPTS, COUNT)
+
+
+@pytest.mark.long
+def test_S06_loss_of_a_worker(folder, monkeypatch):
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    with engine(folder("llama"), tensor_parallel_size=2) as llm:
+        assert len(tokens(llm, PROMPTS, 2)) == len(PROMPTS)
+        workers = [one for one in psutil.Process().children(recursive=True) if "Worker" in " ".join(one.cmdline())]
+        assert len(workers) == 2, workers
+        workers[1].kill()
+        with pytest.raises(EngineDeadError):
+            tokens(llm, PROMPTS, 64)
 
 
 def test_S06_models_of_transformers(folder, expected, monkeypatch):

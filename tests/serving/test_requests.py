@@ -1,5 +1,7 @@
 """vLLM on the device: sampling, wrong and cancelled requests, memory that does not grow, and what is refused"""
 
+import gc
+import random
 from importlib.metadata import entry_points
 
 import pytest
@@ -119,6 +121,51 @@ def test_S05_memory_does_not_grow(llm, device_module):
     for _ in range(2):
         assert len(generated(llm, prompts, parameters)) == 60
     assert device_module.memory_allocated() <= before
+
+
+@pytest.mark.long
+def test_S05_a_thousand_requests(folder, expected, device_module):
+    """32 at once, of random lengths, some cancelled, some wrong: each ends, with the tokens that it has alone."""
+    chance = random.Random(4)
+    prompts = tiny_models.prompts(24, seed=14, longest=60)
+    want = expected("llama", prompts, 24)
+    with engine(folder("llama"), max_num_seqs=32, enable_prefix_caching=True) as llm:
+        allocated = []
+        for numbers in (range(100), range(100, 1000)):
+            serve(llm.llm_engine, prompts, want, numbers, chance)
+            assert tokens(llm, prompts[:1], 4) == [want[0][:4]]  # the engine lives, and ends with the same step
+            gc.collect()
+            torch.accelerator.synchronize()
+            allocated.append(device_module.memory_allocated())
+        assert allocated[0] == allocated[1]
+
+
+def serve(inner, prompts, want, numbers, chance):
+    waiting, running, ended, cancelled = list(numbers), {}, {}, set()
+    while waiting or running:
+        while waiting and len(running) < 32:
+            number, count = waiting.pop(), chance.randint(1, 24)
+            if chance.random() < 0.02:
+                wrong = chance.choice([([5] * 200, {}), ([5, 100_000], {}), ([5], {"logit_bias": {100_000: 1.0}})])
+                with pytest.raises((ValueError, VLLMValidationError)):
+                    inner.add_request("wrong", {"prompt_token_ids": wrong[0]}, SamplingParams(max_tokens=4, **wrong[1]))
+            parameters = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
+            inner.add_request(str(number), {"prompt_token_ids": prompts[number % len(prompts)]}, parameters)
+            running[number] = count
+        if chance.random() < 0.2:
+            gone = chance.choice(list(running))
+            inner.abort_request([str(gone)])
+            cancelled.add(gone)
+            del running[gone]
+        for one in inner.step():
+            number, row = int(one.request_id), list(one.outputs[0].token_ids)
+            assert row == want[number % len(prompts)][: len(row)]
+            if one.finished and number not in cancelled:
+                assert len(row) == running.pop(number)
+                ended[number] = row
+    assert not inner.has_unfinished_requests()
+    assert ended.keys() | cancelled == set(numbers)
+    assert 0 < len(cancelled) < len(ended)
 
 
 def made(folder, **options):

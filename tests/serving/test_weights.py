@@ -25,7 +25,9 @@ def adapter(folder, seed):
     return folder
 
 
-def test_S04_several_adapters_at_once(folder, expected, tmp_path):
+@pytest.mark.long_after_first
+@pytest.mark.parametrize("mode", [None, 2, 3], ids=["eager", "mode 2", "mode 3"])
+def test_S04_several_adapters_at_once(folder, expected, tmp_path, mode):
     adapters = [adapter(tmp_path / str(seed), seed) for seed in (1, 2)]
     want = [expected("llama", PROMPTS, COUNT)]
     for path in adapters:
@@ -34,7 +36,10 @@ def test_S04_several_adapters_at_once(folder, expected, tmp_path):
     assert want[0] != want[1] != want[2]
     requests = [None, *(LoRARequest(path.name, index + 1, str(path)) for index, path in enumerate(adapters))]
     parameters = SamplingParams(temperature=0, max_tokens=COUNT, ignore_eos=True)
-    with engine(folder("llama"), enable_lora=True, max_loras=2, max_lora_rank=8, max_num_seqs=16) as llm:
+    options = {"enable_lora": True, "max_loras": 2, "max_lora_rank": 8, "max_num_seqs": 16}
+    if mode:
+        options |= {"enforce_eager": False, "compilation_config": {"mode": mode}}
+    with engine(folder("llama"), **options) as llm:
         prompts, wanted = PROMPTS * 3, [request for request in requests for _ in PROMPTS]
         found = generated(llm, prompts, parameters, lora_request=wanted)
     found = [list(one.outputs[0].token_ids) for one in found]
