@@ -12,6 +12,7 @@ LIBRARIES = ()  # no row of the table: each is tested elsewhere
 # What of it the user meets first.
 DONE = {
     "accelerate": "mixed_precision fp16 and bf16",
+    "deepspeed": "the accelerator is mydevice",
     "diffusers": "the default device is mydevice",
     "fla": "losses take tensors of mydevice",
     "flag_gems": "the vendor backplane is mydevice",

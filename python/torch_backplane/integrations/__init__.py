@@ -26,6 +26,7 @@ LIBRARIES: dict[str, str] = {
     "transformers": f"{__name__}.transformers",
     "sentence_transformers": f"{__name__}.sentence_transformers",
     "trl": f"{__name__}.trl",
+    "deepspeed": f"{__name__}.deepspeed",
     "diffusers": f"{__name__}.diffusers",
     "lightning": f"{__name__}.lightning",
     "lightning_fabric": f"{__name__}.lightning_fabric",
