@@ -23,6 +23,7 @@ DONE = {
     "safetensors": "safe_open takes mydevice",
     "sentence_transformers": "models go to mydevice",
     "stable_baselines3": "device='auto' is mydevice",
+    "ultralytics": "device='' is mydevice",
     "transformers": "pipeline() runs on the device",
     "trl": "the trainers of TRL",
 }
