@@ -25,8 +25,10 @@ DONE = {
     "stable_baselines3": "device='auto' is mydevice",
     "ultralytics": "device='' is mydevice",
     "transformers": "pipeline() runs on the device",
+    "whisper": "load_model() selects mydevice",
     "trl": "the trainers of TRL",
 }
+PACKAGES = {"fla": "fla-core", "whisper": "openai-whisper"}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def test_all_are_here():
 def test_a_library_is_reported(reported, library):
     one = reported[f"with {library}"]
     # One version, whichever of its packages it is; one that is not named as its package.
-    package = "lightning" if "lightning" in library else {"fla": "fla-core"}.get(library, library)
+    package = "lightning" if "lightning" in library else PACKAGES.get(library, library)
     assert (one.state, one.cure) == ("ok", "")
     assert one.found.startswith(f"{version(package)}: ")
     assert DONE[library] in one.found
