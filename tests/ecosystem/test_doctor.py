@@ -20,6 +20,7 @@ DONE = {
     "lightning": "Trainer has the accelerator mydevice",
     "lightning_fabric": "Fabric has the accelerator mydevice",
     "pytorch_lightning": "Trainer has the accelerator mydevice",
+    "ray": "ray.init() counts the devices as GPU",
     "safetensors": "safe_open takes mydevice",
     "sentence_transformers": "models go to mydevice",
     "stable_baselines3": "device='auto' is mydevice",

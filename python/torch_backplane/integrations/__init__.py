@@ -35,6 +35,7 @@ LIBRARIES: dict[str, str] = {
     "stable_baselines3": f"{__name__}.stable_baselines3",
     "ultralytics": f"{__name__}.ultralytics",
     "whisper": f"{__name__}.whisper",
+    "ray": f"{__name__}.ray",
     "fla": f"{__name__}.fla",
     "flag_gems": f"{__name__}.flag_gems",
     "liger_kernel": f"{__name__}.liger_kernel",
