@@ -187,13 +187,13 @@ test-ecosystem: dev $(ECOSYSTEM_ENV)/.ready
 	env -u VIRTUAL_ENV PYTHONPATH=tests $(ECOSYSTEM_ENV)/bin/python -m pytest -p ecosystem_results --results docs/ecosystem.json tests/ecosystem $(ARGS)
 	python docs/site/ecosystem.py
 
-# Libraries of Triton's kernels name releases of torch, Triton and NumPy that need not be those that are there.
+# Some libraries name releases of torch, Triton, NumPy or huggingface_hub that need not be those that are there.
 $(ECOSYSTEM_ENV)/.ready: $(wildcard examples/lora/requirements.txt tests/ecosystem/requirements*.txt) tests/ecosystem/without_cuda.py $(VENV_READY)
 	test -x $(ECOSYSTEM_ENV)/bin/python || python -m venv $(ECOSYSTEM_ENV)
 	python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' > "$$($(ECOSYSTEM_ENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/backplane-venv.pth"
 	python -c 'import torch; print("torch==" + torch.__version__.split("+")[0])' > $(ECOSYSTEM_ENV)/constraints.txt
 	$(ECOSYSTEM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) -c $(ECOSYSTEM_ENV)/constraints.txt $(foreach file,$(wildcard examples/lora/requirements.txt tests/ecosystem/requirements.txt),-r $(file))
-	$(ECOSYSTEM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) --no-deps triton==$(TRITON) -r tests/ecosystem/requirements-triton.txt
+	$(ECOSYSTEM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) --no-deps triton==$(TRITON) -r tests/ecosystem/requirements-alone.txt
 	$(ECOSYSTEM_ENV)/bin/python tests/ecosystem/without_cuda.py
 	touch $@
 

@@ -19,6 +19,7 @@ DONE = {
     "liger_kernel": "the device is mydevice",
     "lightning": "Trainer has the accelerator mydevice",
     "lightning_fabric": "Fabric has the accelerator mydevice",
+    "litgpt": "commands take every device",
     "pytorch_lightning": "Trainer has the accelerator mydevice",
     "ray": "ray.init() counts the devices as GPU",
     "safetensors": "safe_open takes mydevice",

@@ -36,6 +36,7 @@ LIBRARIES: dict[str, str] = {
     "ultralytics": f"{__name__}.ultralytics",
     "whisper": f"{__name__}.whisper",
     "ray": f"{__name__}.ray",
+    "litgpt": f"{__name__}.litgpt",
     "fla": f"{__name__}.fla",
     "flag_gems": f"{__name__}.flag_gems",
     "liger_kernel": f"{__name__}.liger_kernel",
@@ -49,6 +50,7 @@ DEPENDS_ON: dict[str, tuple[str, ...]] = {
     "trl": ("transformers",),
     "diffusers": ("transformers",),
     "pytorch_lightning": ("lightning_fabric",),
+    "litgpt": ("lightning",),
 }
 """Libraries that are adapted together with a library because they choose its device."""
 
