@@ -197,10 +197,11 @@ $(ECOSYSTEM_ENV)/.ready: $(wildcard examples/lora/requirements.txt tests/ecosyst
 	$(ECOSYSTEM_ENV)/bin/python tests/ecosystem/without_cuda.py
 	touch $@
 
-# vLLM needs a Transformers of its own. Its wheel is built without kernels: those are CUDA's.
+# vLLM needs an older Transformers, with which the integration is tried as well. Its wheel is built without kernels: those are CUDA's.
 VLLM_ENV := build/vllm-env
 test-vllm: dev $(VLLM_ENV)/.ready
 	env -u VIRTUAL_ENV PYTHONPATH=tests $(VLLM_ENV)/bin/python -m pytest -p ecosystem_results --results docs/ecosystem.json tests/serving $(ARGS)
+	env -u VIRTUAL_ENV PYTHONPATH=tests $(VLLM_ENV)/bin/python -m pytest -p ecosystem_results tests/ecosystem/test_transformers.py -m sample
 	python docs/site/ecosystem.py
 
 $(VLLM_ENV)/.ready: pyproject.toml tests/ecosystem/without_cuda.py $(VENV_READY)

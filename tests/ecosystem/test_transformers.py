@@ -13,7 +13,7 @@ from transformers import (
     TrainingArguments,
     pipeline,
 )
-from transformers.generation.continuous_batching.utils import get_device_and_memory_breakdown
+from transformers.generation.continuous_batching.cache import get_device_and_memory_breakdown
 
 HALVES = {"fp32": {}, "fp16": {"fp16": True}, "bf16": {"bf16": True}}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

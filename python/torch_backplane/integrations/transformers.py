@@ -9,7 +9,7 @@ import torch
 from torch_backplane import _backend
 from torch_backplane.integrations._library import Integration, Patch
 
-integration = Integration("transformers", tried="~=5.24.0")
+integration = Integration("transformers", tried=">=5.19,<5.25")
 
 # is_torch_cuda_available stays torch's: it decides whether packages of CUDA kernels are used.
 integration.words(
@@ -94,12 +94,22 @@ def trainer_utilities(module: Any, patch: Patch) -> str:
     return "memory metrics are the device's"
 
 
+@integration.after("transformers.generation.continuous_batching.requests")
+@integration.after("transformers.generation.continuous_batching.utils")
+def continuous_batching_memory(module: Any, patch: Patch) -> str:
+    """``generate_batch()``: as much cache as the device has memory for. From 5.21 on the function is in ``utils``."""
+    name = "get_device_and_memory_breakdown"
+    function = getattr(module, name, None)
+    if function is not None and "torch" in function.__code__.co_names:  # and not one that calls the other
+        patch.words(module, name, cuda=_backend.device)
+    return "generate_batch() sizes its cache by the device's memory"
+
+
 @integration.after("transformers.generation.continuous_batching.utils")
 def continuous_batching(module: Any, patch: Patch) -> str:
-    """``generate_batch()``: as much cache as the device has memory for, and graphs."""
-    patch.words(module, "get_device_and_memory_breakdown", cuda=_backend.device)
+    """``generate_batch()`` captures graphs."""
     patch.value(module, "DEVICE_TYPE_TO_GRAPH_NAME", lambda known: {**known, _backend.device: known["cuda"]})
-    return "generate_batch() sizes its cache by the device's memory, and captures graphs"
+    return "generate_batch() captures graphs"
 
 
 @integration.after("transformers.generation.continuous_batching.input_outputs")
