@@ -1,4 +1,4 @@
-"""torchao: weights of 8 bits, Adam with moments of 4 and 8 bits and float8, quantized training, against the CPU."""
+"""torchao: weights of 4 and 8 bits, Adam with moments of 4 and 8 bits and float8, training for int4 and in float8."""
 
 import copy
 from pathlib import Path
@@ -8,6 +8,7 @@ import torch
 from beside import Stays, assert_learns, assert_same
 from torch import nn
 from torchao import optim, quantization
+from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 from torchao.quantization.granularity import PerGroup
 from torchao.quantization.qat import QATConfig
 
@@ -79,6 +80,31 @@ def test_moments_of_few_bits(answer, kind):
     name, device, apart = answer(code, MYDEVICE_KERNELS="wait")
     assert (name, device) == (f"OptimState{kind}", "mydevice:0")
     assert apart < 1e-5
+
+
+def test_weights_of_4_bits(device):
+    """Of groups, in bytes. ``Int4WeightOnlyConfig`` packs them for CUDA's kernels, by a package of these."""
+    config = quantization.IntxWeightOnlyConfig(torch.int4, PerGroup(32))
+    reference, model = made(), made().to(device)
+    for one in reference, model:
+        quantization.quantize_(one, config)
+    expected = reference(inputs()).detach()
+    assert 1e-3 < (expected - made()(inputs())).abs().max() < 0.3
+    with Stays(device):
+        found = model(inputs().to(device)).detach()
+    assert_same(found, expected, device, atol=1e-5, rtol=1e-4)
+
+
+def test_training_in_float8(device):
+    """Products of float8 with scales of tensors, forward and backward."""
+
+    def prepared():
+        return convert_to_float8_training(made(), config=Float8LinearConfig())
+
+    rows = torch.randn(16, 64, generator=torch.Generator().manual_seed(2))
+    assert_learns(device, prepared, rows, atol=2e-3, rtol=0.05)
+    whole, rounded = made()(rows), prepared()(rows)
+    assert 1e-3 < (whole - rounded).abs().max() < 0.1
 
 
 def test_training_for_quantization(device):
