@@ -48,7 +48,6 @@ def trained(run, saved):
     return train
 
 
-@pytest.mark.sample
 def test_I15_finetuning(trained, saved):
     printed, weights = trained("here", precision="32-true", devices=1)
     assert "Memory Used" in printed

@@ -98,7 +98,6 @@ def expected(titan, ranks=1):
     return losses
 
 
-@pytest.mark.sample
 def test_one_device(titan):
     assert titan("one", 1) == pytest.approx(expected(titan), rel=1e-4)
 

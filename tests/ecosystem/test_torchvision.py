@@ -54,7 +54,7 @@ MODELS = {
 
 @pytest.mark.parametrize("kind", [pytest.param("resnet", marks=pytest.mark.sample), *list(MODELS)[1:]])
 def test_models_learn(device, kind):
-    assert_learns(device, MODELS[kind], drawn(3, 3, 32, 32, learns=False), atol=1e-3, rtol=1e-2)
+    assert_learns(device, MODELS[kind], drawn(8, 3, 32, 32, learns=False), atol=1e-3, rtol=1e-2)
 
 
 def test_a_detector_trains_and_detects(device):

@@ -76,7 +76,6 @@ def trained(data, run):
     return train
 
 
-@pytest.mark.sample
 def test_I12_training_and_what_it_finds(data, answer):
     (_, expected, _, score, boxes), (device, losses, place, found, ours), devices = answer(SAME, data)
     assert device == place == "mydevice:0"
