@@ -197,7 +197,7 @@ def test_S03_quantization_that_is_not_served_is_refused_by_name(folder):
 
 
 def test_S03_latent_attention_is_refused_by_name(folder, monkeypatch):
-    monkeypatch.setenv("VLLM_MLA_DISABLE", "0")
+    monkeypatch.setattr("vllm.envs.VLLM_MLA_DISABLE", False, raising=False)  # read once
     with pytest.raises(NotImplementedError, match=r"not served on mydevice: .*MLA.*VLLM_MLA_DISABLE"):
         made(folder("deepseek2"))
 
