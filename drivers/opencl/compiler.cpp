@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../engine/surveyed.h"
 #include "../spirv/spirv.h"
 #include "prelude.h"
 
@@ -118,12 +119,7 @@ Compiler::~Compiler() {
 }
 
 std::vector<bp_target_properties> Compiler::targets() const {
-  std::vector<bp_target_properties> out;
-  for (const DeviceInfo& info : survey_.devices) {
-    const auto same = [&](const bp_target_properties& other) { return std::strcmp(other.target, info.target) == 0; };
-    if (std::none_of(out.begin(), out.end(), same)) out.push_back(target(info));
-  }
-  return out;
+  return targets_of(survey_, [&](const DeviceInfo& info) { return target(info); });
 }
 
 bp_target_properties Compiler::target(int32_t device) const {

@@ -3,33 +3,25 @@
 // OpenCL's own way, cl_khr_command_buffer, is provisional and cannot hold a step: README.md lists what is missing.
 #pragma once
 
+#include "../engine/kept_graphs.h"
 #include "instance.h"
 
 namespace backplane::driver::opencl {
 
-class Graphs {
+struct GraphExec {
+  const int32_t device;
+  const std::shared_ptr<const KeptRecording<Recorded>> recording;
+  std::mutex mutex{};  // over one launch: runs come in the order of the calls
+  const Queue* on = nullptr;
+  Event latest{};  // behind the latest run, which was queued there
+
+  GraphExec(Device& of, std::shared_ptr<const KeptRecording<Recorded>> from) : device(of.index()), recording(std::move(from)) {}
+};
+
+class Graphs : public KeptGraphs<Instance, Recorded, GraphExec> {
  public:
-  explicit Graphs(Instance& instance);
-  ~Graphs();
-  Graphs(const Graphs&) = delete;
-  Graphs& operator=(const Graphs&) = delete;
-
-  void capture_begin(int32_t device, bp_stream* stream, int32_t mode, uint64_t* id);
-  void capture_end(int32_t device, bp_stream* stream, bp_recording** out);
-  void capture_status(int32_t device, bp_stream* stream, int32_t* out, uint64_t* id);
-  void instantiate(int32_t device, bp_recording* recording, uint32_t flags, bp_graph_exec** out);
+  using KeptGraphs::KeptGraphs;
   void launch(int32_t device, bp_stream* stream, bp_graph_exec* exec);
-  void recording_destroy(int32_t device, bp_recording* recording);
-  void exec_destroy(int32_t device, bp_graph_exec* exec);
-  void dump(int32_t device, bp_recording* recording, const char* path);
-
- private:
-  struct Recording;
-  struct Exec;
-
-  Instance& instance_;
-  SharedHandles<Recording> recordings_;
-  SharedHandles<Exec> execs_;
 };
 
 }  // namespace backplane::driver::opencl

@@ -5,33 +5,13 @@
 
 namespace backplane::driver::opencl {
 
-class ModuleEntries {
+class ModuleEntries : public LoadedModules<Instance, Module> {
  public:
-  explicit ModuleEntries(Instance& instance) : instance_(instance) {}
+  explicit ModuleEntries(Instance& instance) : LoadedModules(instance, "ocl") {}
 
-  void load(int32_t device, const void* code, uint64_t bytes, bp_module_code** out) {
-    Device& on = instance_.at(device);
-    need(code && out, "module.load: code and out");
-    on.check();
-    const Code found = unpack_code("ocl", {static_cast<const char*>(code), bytes}, checksum(instance_.compiler.id()));
-    found.need_target(on.info().target);
-    modules(device).add(std::make_shared<Module>(on, found.image), out);
-  }
-  int32_t unload(int32_t device, bp_module_code* module) {
-    return released(instance_.at(device), [&] { modules(device).take(module, device, "module.unload: no module of this device"); });
-  }
-  void function(int32_t device, bp_module_code* module, const char* name, const bp_signature* signature, bp_function** out,
-                bp_function_properties* properties) {
-    const auto from = modules(device).find(module, device, "module.function: no module of this device");
-    need(out, "module.function: out");
-    need_signature(name, signature, instance_.compiler.target(device).parameter_bytes);
-    Kernel& kernel = from->kernel(name, *signature);
-    if (properties) hand_out(properties, kernel.properties(), "module.function: properties");
-    *out = reinterpret_cast<bp_function*>(&kernel);
-  }
   void launch(int32_t device, bp_stream* stream, const bp_launch* launch) {
     Runtime& runtime = instance_.runtime_of(device);
-    const auto queue = instance_.at(device).queue(stream);
+    const auto queue = instance_.at(device).stream(stream);
     queue->device().check();
     need_launch(launch);
     Kernel& kernel = *reinterpret_cast<Kernel*>(launch->function);
@@ -41,11 +21,6 @@ class ModuleEntries {
     if (instance_.captured(stream, recorded)) return;
     instance_.profile.around(what, stream, [&] { kernel.launch(*queue, *runtime.memory, *launch); }, kernel.name().c_str());
   }
-
- private:
-  SharedHandles<Module>& modules(int32_t device) { return instance_.runtime_of(device).modules; }
-
-  Instance& instance_;
 };
 
 }  // namespace backplane::driver::opencl

@@ -99,7 +99,7 @@ class OpenCl final : public Driver<OpenCl>, public Instance {
     captures.check_stream("copy", stream);
     captures.check_wait("copy");
     const Event done = queue_copy(device, stream, dst, dst_device, src, src_device, bytes, flags);
-    if (!done) return on.queue(stream)->wait(Deadline(BP_NO_TIMEOUT));
+    if (!done) return on.stream(stream)->wait(Deadline(BP_NO_TIMEOUT));
     return on.wait(done, Deadline(BP_NO_TIMEOUT));
   }
 
@@ -129,12 +129,12 @@ class OpenCl final : public Driver<OpenCl>, public Instance {
   }
   int32_t stream_query(int32_t device, bp_stream* stream) {
     captures.check_stream("stream_query", stream);
-    return at(device).queue(stream)->query();
+    return at(device).stream(stream)->query();
   }
   int32_t stream_synchronize(int32_t device, bp_stream* stream, uint64_t timeout_ns) {
     captures.check_stream("stream_synchronize", stream);
     captures.check_wait("stream_synchronize", timeout_ns);
-    return at(device).queue(stream)->wait(Deadline(timeout_ns));
+    return at(device).stream(stream)->wait(Deadline(timeout_ns));
   }
   void copy_async(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
                   uint32_t flags) {
@@ -155,7 +155,7 @@ class OpenCl final : public Driver<OpenCl>, public Instance {
     return released(at(device), [&] { runtime().records.destroy(reinterpret_cast<Record*>(event), "event_destroy"); });
   }
   void event_record(int32_t device, bp_stream* stream, bp_event* event, uint32_t flags) {
-    const auto queue = at(device).queue(stream);
+    const auto queue = at(device).stream(stream);
     need_no_flags("event_record", flags);
     Record& record = live(event, "event_record");
     queue->device().check();
@@ -177,7 +177,7 @@ class OpenCl final : public Driver<OpenCl>, public Instance {
     return on.wait(record.get(), Deadline(timeout_ns));
   }
   void stream_wait(int32_t device, bp_stream* stream, bp_event* event) {
-    const auto queue = at(device).queue(stream);
+    const auto queue = at(device).stream(stream);
     queue->device().check();
     Record& record = live(event, "stream_wait");
     if (captures.wait(stream, stream ? &queue->device() : nullptr, record.point)) return;
@@ -217,7 +217,7 @@ class OpenCl final : public Driver<OpenCl>, public Instance {
   }
 
   void fill(int32_t device, bp_stream* stream, uint64_t dst, const void* pattern, uint32_t pattern_size, uint64_t count, uint32_t flags) {
-    const auto queue = at(device).queue(stream);
+    const auto queue = at(device).stream(stream);
     need_no_flags("fill", flags);
     const bp_activity what = EventProfile<>::work(BP_ACTIVITY_FILL, device, count * pattern_size);
     const auto recorded = [&]() -> Recorded {
@@ -233,14 +233,14 @@ class OpenCl final : public Driver<OpenCl>, public Instance {
   }
 
   void stream_callback(int32_t device, bp_stream* stream, bp_callback fn, void* arg) {
-    const auto queue = at(device).queue(stream);
+    const auto queue = at(device).stream(stream);
     if (!fn) throw Error(BP_INVALID_ARGUMENT, "stream_callback: fn must not be NULL");
     captures.check_stream("stream_callback", stream);
     queue->callback(fn, arg);
   }
 
   void stream_native(int32_t device, bp_stream* stream, uint64_t* out) {
-    const auto queue = at(device).queue(stream);
+    const auto queue = at(device).stream(stream);
     need(out, "stream_native: out");
     queue->expose();
     *out = reinterpret_cast<uint64_t>(queue->native());
@@ -282,7 +282,7 @@ class OpenCl final : public Driver<OpenCl>, public Instance {
   }
   Event queue_copy(int32_t device, bp_stream* stream, uint64_t dst, int32_t dst_device, uint64_t src, int32_t src_device, uint64_t bytes,
                    uint32_t flags) {
-    const auto queue = at(device).queue(stream);
+    const auto queue = at(device).stream(stream);
     need_no_flags("copy", flags);
     for (const int32_t side : {dst_device, src_device}) {
       if (side != BP_HOST_DEVICE) info_of(side);

@@ -183,7 +183,7 @@ Queue* Device::create_queue(int32_t priority) {
   return queue.get();
 }
 
-std::shared_ptr<Queue> Device::queue(bp_stream* stream) const {
+std::shared_ptr<Queue> Device::stream(bp_stream* stream) const {
   if (!stream) return default_;
   std::lock_guard lock(mutex_);
   for (const auto& queue : queues_) {
@@ -194,7 +194,7 @@ std::shared_ptr<Queue> Device::queue(bp_stream* stream) const {
 
 void Device::destroy_queue(bp_stream* stream) {
   if (!stream) throw Error(BP_INVALID_ARGUMENT, "stream_destroy: the default stream is not destroyed");
-  const std::shared_ptr<Queue> last = queue(stream);
+  const std::shared_ptr<Queue> last = this->stream(stream);
   {
     std::lock_guard lock(mutex_);
     queues_.erase(std::find(queues_.begin(), queues_.end(), last));

@@ -138,7 +138,7 @@ class Device {
   /// Waits for its work.
   void destroy_queue(bp_stream* stream);
   /// NULL: the default one. Throws for what is no stream of this device.
-  std::shared_ptr<Queue> queue(bp_stream* stream) const;
+  std::shared_ptr<Queue> stream(bp_stream* stream) const;
   /// The stream of a native queue, NULL for the default one; a new one for a queue of others, kept until the end.
   bp_stream* stream_of(cl_command_queue native);
   int32_t synchronize(const Deadline& deadline);

@@ -43,42 +43,6 @@ class Condition {
     return asked.bits ? yes : no;
   }
 
-  static int precedence(const Token& token) {
-    if (token.kind != Token::Kind::punctuator) return -1;
-    switch (token.code) {
-      case punctuator("||"):
-        return 0;
-      case punctuator("&&"):
-        return 1;
-      case punctuator("|"):
-        return 2;
-      case punctuator("^"):
-        return 3;
-      case punctuator("&"):
-        return 4;
-      case punctuator("=="):
-      case punctuator("!="):
-        return 5;
-      case punctuator("<"):
-      case punctuator(">"):
-      case punctuator("<="):
-      case punctuator(">="):
-        return 6;
-      case punctuator("<<"):
-      case punctuator(">>"):
-        return 7;
-      case punctuator("+"):
-      case punctuator("-"):
-        return 8;
-      case punctuator("*"):
-      case punctuator("/"):
-      case punctuator("%"):
-        return 9;
-      default:
-        return -1;
-    }
-  }
-
   Number binary(int least) {
     Number left = unary();
     while (at_ < tokens_.size()) {

@@ -8,43 +8,6 @@ namespace {
 
 constexpr size_t kMaxNesting = 1000;
 
-/// -1: not an operator of two operands.
-int precedence(const Token& token) {
-  if (token.kind != Token::Kind::punctuator) return -1;
-  switch (token.code) {
-    case punctuator("||"):
-      return 0;
-    case punctuator("&&"):
-      return 1;
-    case punctuator("|"):
-      return 2;
-    case punctuator("^"):
-      return 3;
-    case punctuator("&"):
-      return 4;
-    case punctuator("=="):
-    case punctuator("!="):
-      return 5;
-    case punctuator("<"):
-    case punctuator(">"):
-    case punctuator("<="):
-    case punctuator(">="):
-      return 6;
-    case punctuator("<<"):
-    case punctuator(">>"):
-      return 7;
-    case punctuator("+"):
-    case punctuator("-"):
-      return 8;
-    case punctuator("*"):
-    case punctuator("/"):
-    case punctuator("%"):
-      return 9;
-    default:
-      return -1;
-  }
-}
-
 /// The operator of "+=" and its like; 0: it is none.
 uint32_t updating(const Token& token) {
   switch (token.kind == Token::Kind::punctuator ? token.code : 0) {

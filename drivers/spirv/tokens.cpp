@@ -134,4 +134,40 @@ Symbol& Names::symbol(std::string_view name) {
 
 std::vector<Token> tokenize(std::string_view text, Names& names, const std::string& unit) { return Lexer(text, names, unit).run(); }
 
+int precedence(const Token& token) {
+  if (token.kind != Token::Kind::punctuator) return -1;
+  switch (token.code) {
+    case punctuator("||"):
+      return 0;
+    case punctuator("&&"):
+      return 1;
+    case punctuator("|"):
+      return 2;
+    case punctuator("^"):
+      return 3;
+    case punctuator("&"):
+      return 4;
+    case punctuator("=="):
+    case punctuator("!="):
+      return 5;
+    case punctuator("<"):
+    case punctuator(">"):
+    case punctuator("<="):
+    case punctuator(">="):
+      return 6;
+    case punctuator("<<"):
+    case punctuator(">>"):
+      return 7;
+    case punctuator("+"):
+    case punctuator("-"):
+      return 8;
+    case punctuator("*"):
+    case punctuator("/"):
+    case punctuator("%"):
+      return 9;
+    default:
+      return -1;
+  }
+}
+
 }  // namespace backplane::driver::spirv

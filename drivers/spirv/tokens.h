@@ -47,6 +47,9 @@ struct Token {
   bool is_name(std::string_view name) const { return kind == Kind::name && text == name; }
 };
 
+/// Of an operator of two operands, from 0, || , to 9, * / %; -1: it is none.
+int precedence(const Token& token);
+
 /// Interns names, and keeps texts that tokens point into.
 class Names {
  public:

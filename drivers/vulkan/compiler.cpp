@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../engine/surveyed.h"
+
 namespace backplane::driver::vulkan {
 namespace {
 
@@ -51,12 +53,7 @@ Compiler::Compiler(const Survey& survey, const Settings& settings) : survey_(sur
 }
 
 std::vector<bp_target_properties> Compiler::targets() const {
-  std::vector<bp_target_properties> out;
-  for (const DeviceInfo& info : survey_.devices) {
-    const auto same = [&](const bp_target_properties& other) { return std::strcmp(other.target, info.target) == 0; };
-    if (std::none_of(out.begin(), out.end(), same)) out.push_back(target(info));
-  }
-  return out;
+  return targets_of(survey_, [&](const DeviceInfo& info) { return target(info); });
 }
 
 bp_target_properties Compiler::target(int32_t device) const {

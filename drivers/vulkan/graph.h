@@ -1,33 +1,28 @@
 // drivers/vulkan/graph.h: bp.graph by command buffers: what a capture kept is recorded once, and each run submits it again.
 #pragma once
 
+#include <variant>
+
+#include "../engine/kept_graphs.h"
 #include "instance.h"
 
 namespace backplane::driver::vulkan {
 
-class Graphs {
+struct GraphExec {
+  const int32_t device;
+  const std::shared_ptr<const KeptRecording<Recorded>> recording;
+  CommandPool pool;
+  std::vector<std::variant<std::unique_ptr<Commands>, const Work*>> parts;  // that follow each other; a copy that the host does is Work
+  std::mutex mutex{};                                                       // over one launch: runs come in the order of the calls
+  Point latest{};                                                           // behind the latest run
+
+  GraphExec(Device& on, std::shared_ptr<const KeptRecording<Recorded>> from);
+};
+
+class Graphs : public KeptGraphs<Instance, Recorded, GraphExec> {
  public:
-  explicit Graphs(Instance& instance);
-  ~Graphs();
-  Graphs(const Graphs&) = delete;
-  Graphs& operator=(const Graphs&) = delete;
-
-  void capture_begin(int32_t device, bp_stream* stream, int32_t mode, uint64_t* id);
-  void capture_end(int32_t device, bp_stream* stream, bp_recording** out);
-  void capture_status(int32_t device, bp_stream* stream, int32_t* out, uint64_t* id);
-  void instantiate(int32_t device, bp_recording* recording, uint32_t flags, bp_graph_exec** out);
+  using KeptGraphs::KeptGraphs;
   void launch(int32_t device, bp_stream* stream, bp_graph_exec* exec);
-  void recording_destroy(int32_t device, bp_recording* recording);
-  void exec_destroy(int32_t device, bp_graph_exec* exec);
-  void dump(int32_t device, bp_recording* recording, const char* path);
-
- private:
-  struct Recording;
-  struct Exec;
-
-  Instance& instance_;
-  SharedHandles<Recording> recordings_;
-  SharedHandles<Exec> execs_;
 };
 
 }  // namespace backplane::driver::vulkan

@@ -2,17 +2,12 @@
 // that names a device until close.
 #pragma once
 
-#include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include <backplane/driver/cxx/captures.hpp>
-#include <backplane/driver/cxx/event_profile.hpp>
-#include <backplane/driver/cxx/live.hpp>
-
+#include "../engine/surveyed.h"
 #include "compiler.h"
 #include "device.h"
 #include "memory.h"
@@ -65,20 +60,6 @@ struct Runtime {
   }
 };
 
-/// What gives something back works on a device that failed, and is OK on one that is gone.
-template <class Body>
-int32_t released(Device& device, Body&& body) {
-  if (device.sticky() != BP_DEVICE_LOST) {
-    body();
-    return BP_OK;
-  }
-  try {
-    body();
-  } catch (const Error&) {  // the driver may refuse every call for it
-  }
-  return BP_OK;
-}
-
 /// Work that was not queued.
 struct Recorded {
   std::string label;
@@ -86,46 +67,6 @@ struct Recorded {
   Work work;         // repeatable
 };
 
-class Instance {
- public:
-  /// table: the driver's own.
-  Instance(const char* options, const bp_driver* table)
-      : settings(options), survey(take_survey(settings)), compiler(survey, settings), profile(TableCalls{table}) {}
-
-  int32_t count() const { return static_cast<int32_t>(survey.devices.size()); }
-  const DeviceInfo& info_of(int32_t device) const {
-    if (device < 0 || device >= count()) throw Error(BP_INVALID_DEVICE, format("no device %d; there are %d", device, count()));
-    return survey.devices[static_cast<size_t>(device)];
-  }
-  Runtime& runtime_of(int32_t device) {
-    info_of(device);
-    std::call_once(once_, [&] {
-      runtime_ = std::make_unique<Runtime>(survey, settings);
-      made_ = true;
-    });
-    return *runtime_;
-  }
-  /// When an entry has named a device; else the second one is NULL.
-  Runtime& runtime() { return *runtime_; }
-  Runtime* runtime_if_any() { return made_ ? runtime_.get() : nullptr; }
-  Device& at(int32_t device) { return *runtime_of(device).devices[static_cast<size_t>(device)]; }
-
-  /// False if the stream does not capture. Else it has what `recorded()` gives.
-  template <class Make>
-  bool captured(bp_stream* stream, Make&& recorded) {
-    return captures.any() && captures.status(stream) != BP_CAPTURE_NONE && captures.add(stream, recorded());
-  }
-
-  const Settings settings;
-  const Survey survey;
-  Compiler compiler;
-  EventProfile<> profile;
-  Captures<Recorded> captures;  // streams are known by their handles, devices by their Device
-
- private:
-  std::once_flag once_;
-  std::atomic<bool> made_{false};
-  std::unique_ptr<Runtime> runtime_;
-};
+using Instance = SurveyedInstance<Settings, Survey, Compiler, Runtime, Recorded>;
 
 }  // namespace backplane::driver::vulkan

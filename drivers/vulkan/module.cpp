@@ -71,7 +71,7 @@ Module::Module(Device& on, std::string_view image)
   }
 }
 
-const Kernel& Module::kernel(const char* name, const bp_signature& signature) {
+Kernel& Module::kernel(const char* name, const bp_signature& signature) {
   const auto found = std::find_if(code_.entries.begin(), code_.entries.end(), [&](const auto& one) { return one.name == name; });
   const auto need = [&](bool holds, const std::string& what) {
     if (!holds) throw Error(BP_INVALID_ARGUMENT, std::string("module.function: ") + name + ": " + what);

@@ -44,7 +44,7 @@ class Module {
   Module(Device& device, std::string_view image);
 
   const int32_t device;
-  const Kernel& kernel(const char* name, const bp_signature& signature);
+  Kernel& kernel(const char* name, const bp_signature& signature);
 
  private:
   Device& on_;
