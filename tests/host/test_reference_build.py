@@ -121,6 +121,15 @@ def test_warnings_of_the_sdk_are_for_its_developers(tmp_path, development, code)
         assert ("-Wextra" in words) == bool(code), file  # a vendor's to ask for
 
 
+@pytest.mark.parametrize("driver", ["opencl", "vulkan"])
+def test_a_driver_of_the_sdk_compiles_in_a_project(tmp_path, driver):
+    """tests/driver compiles them without CMake; the simulated one is the demo's."""
+    commands = compile_commands(configure(tmp_path, f"-DBACKPLANE_DRIVER={driver}"))
+    (words,) = [words for words in commands.values() if "mydevice_driver.dir" in " ".join(words)]
+    done = check(words)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory):
     """Of the configurations with each of the SDK's drivers: all sources of the core are in the last."""
