@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from projects import LONG, ROOT, SHORT, every_choice, files, questions, run
 
 import backplane_sdk
@@ -230,6 +231,24 @@ def test_V05_ci_holds_the_driver_against_its_contract(rendered, names):
     assert f"backplane_tools check-driver {own} --junit build/check-driver.xml --only x\n" in said
     said = run("make", "-n", "check-driver", cwd=project, env={f"{device.upper()}_DRIVER": "/opt/v/lib driver.so"})
     assert "check-driver '/opt/v/lib driver.so' --junit" in said
+
+
+@pytest.mark.parametrize(
+    ("driver", "check"), [("opencl", "dialect.overflow"), ("vulkan", "dialect.launches"), ("sim", "")]
+)
+def test_what_the_runtime_of_ci_fails_is_expected(rendered, driver, check):
+    """By the job that runs on it, not by that of the board."""
+    project = rendered({"driver": driver, "ci": "github"})
+    workflow = yaml.safe_load((project / ".github" / "workflows" / "ci.yml").read_text())
+    found = {
+        job: [step["run"] for step in workflow["jobs"][job]["steps"] if "check-driver" in step.get("run", "")]
+        for job in ("test", "board")
+    }
+    expect = re.findall(r"ARGS=\"--expect '([\w.]+)=[^'\"]+'\"$", found["test"][0])
+    assert expect == [check] * bool(check)
+    assert found["board"] == ["make check-driver PYTHON=python"]
+    expected = tomllib.loads((project / "conformance.toml").read_text())["expected"]
+    assert [one["case"] for one in expected if "driver/" in one["case"]] == [f"driver/{check}"] * bool(check)
 
 
 @pytest.mark.parametrize("driver", questions()["driver"])
