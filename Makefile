@@ -88,9 +88,9 @@ $(CROSS)/.ready: | $(VENV_READY)
 	cd $(CROSS) && python -m zipfile -e torch-*.whl . && rm torch-*.whl
 	touch $@
 
-# What the simulated device may fail is what the template's list says.
+# What the simulated device may fail is what the generated project's list says.
 conformance: dev
-	torch-backplane conformance --expected '{{cookiecutter.package_name}}/conformance.toml' \
+	torch-backplane conformance --expected $(DEMO)/mydevice/conformance.toml \
 	  --json build/conformance.json --html build/conformance.html $(ARGS)
 
 # The drivers, the stream engine and the shims: every case of engine_test.cpp and fault_test.cpp; then the core (CONTRIBUTING.md).
