@@ -34,9 +34,10 @@ MODULES = (
 IN_SEVERAL_PROCESSES = ("distributed",)
 
 
-def device_rows() -> list[Row]:
-    """The rows that are measured on the device."""
-    modules = (importlib.import_module(f"benchmarks.{name}") for name in MODULES + IN_SEVERAL_PROCESSES)
+def device_rows(models: bool = False) -> list[Row]:
+    """The rows that are measured on the device, or those of whole models."""
+    names = ("models",) if models else MODULES + IN_SEVERAL_PROCESSES
+    modules = (importlib.import_module(f"benchmarks.{name}") for name in names)
     return [row for module in modules for row in module.ROWS]
 
 
@@ -61,7 +62,7 @@ def measure_here(arguments: argparse.Namespace, configuration: Configuration) ->
 
     importlib.import_module(arguments.module)
     torch.set_num_threads(1)
-    rows = [row for row in device_rows() if re.search(arguments.only, row.name)]
+    rows = [row for row in device_rows(arguments.models) if re.search(arguments.only, row.name)]
     if configuration is AS_IS:  # a row that differs by configuration alone is one row
         rows = list({(row.name, row.measure): row for row in reversed(rows)}.values())[::-1]
     else:
@@ -77,7 +78,7 @@ def measure_in_child(arguments: argparse.Namespace, configuration: Configuration
         environment[f"{prefix}_OPTIONS"] = configuration.options
     environment |= {f"{prefix}_{name}": value for name, value in configuration.variables}
     command = [sys.executable, "-m", "benchmarks", "--module", arguments.module, "--device", arguments.device]
-    command += ["--only", arguments.only, "--child", configuration.name]
+    command += ["--only", arguments.only, "--child", configuration.name, *(["--models"] if arguments.models else [])]
     child = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if child.returncode != 0:
         return [Line("every row", configuration.name, error=f"its process ended with {child.returncode}; see above")]
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--module", default="mydevice", help="the backend's Python package")
     parser.add_argument("--device", default="", help="the device's name (default: the module's)")
     parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name matches")
+    parser.add_argument("--models", action="store_true", help="time whole models instead (an hour; where timm is)")
     parser.add_argument("--builds", action="store_true", help="also time builds of the rendered template (minutes)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--markdown", action="store_true", help="print the table for a document")
@@ -113,11 +115,11 @@ def main() -> None:
     for configuration in measured:
         with progress.status(f"measuring: {configuration.name}"):
             lines += measure_in_child(arguments, configuration)
-    order = [row.name for row in device_rows()]
+    order = [row.name for row in device_rows(arguments.models)]
     lines.sort(key=lambda line: order.index(line.row) if line.row in order else -1)
-    imports = [import_row(arguments.module), import_row("torch_backplane.ops", budget=20)]
+    imports = [] if arguments.models else [import_row(arguments.module), import_row("torch_backplane.ops", budget=20)]
     # Those of a first run ask the simulated device for a kind, those of Vulkan for other drivers.
-    first_runs = [] if AS_IS in measured else [*first_run.ROWS, *triton.FIRST_RUNS, *vulkan.ROWS]
+    first_runs = [] if arguments.models or AS_IS in measured else [*first_run.ROWS, *triton.FIRST_RUNS, *vulkan.ROWS]
     for row in [*imports, *first_runs, *(build_rows() if arguments.builds else [])]:
         if re.search(arguments.only, row.name):
             with progress.status(f"measuring: {row.name}"):

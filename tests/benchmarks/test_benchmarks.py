@@ -43,8 +43,9 @@ def test_lines_survive_the_way_from_the_child(result):
     assert Line.from_json(json.loads(json.dumps(line.to_json()))) == line
 
 
-def test_rows_name_a_configuration_once():
-    seen = [(row.name, configuration.name) for row in device_rows() for configuration in row.configurations]
+@pytest.mark.parametrize("models", [False, True])
+def test_rows_name_a_configuration_once(models):
+    seen = [(row.name, configuration.name) for row in device_rows(models) for configuration in row.configurations]
     assert len(seen) == len(set(seen))
 
 

@@ -65,6 +65,7 @@ def test_G03_a_peer_that_does_not_come(worlds, engine):
     assert is_backend_error(other[0])
 
 
+@pytest.mark.long_after_first
 def test_G03_a_rank_that_does_not_join(worlds, engine):
     """The group is lost: what is left of the join in the store, or in the driver, cannot be used by a later one."""
     with worlds.own(engine()) as world:
@@ -107,6 +108,7 @@ def test_G03_a_message_that_does_not_come(worlds, engine):
     assert is_backend_error(mine, "recv")
 
 
+@pytest.mark.long_after_first
 def test_G03_ranks_that_disagree_about_a_call(worlds, engine):
     """Its sizes, dtype, operation or root; the group is lost, the process and other groups stay usable."""
     with worlds.own(engine()) as world:

@@ -23,6 +23,8 @@ from backplane_tools.conformance.pool import case_seed
 from backplane_tools.conformance.record import Row
 from backplane_tools.conformance.trend import Trend
 
+pytestmark = pytest.mark.xdist_group("conformance_engine")  # the suite runs once
+
 HERE = Path(__file__).parent
 FAKE = ["--device", "cpu", "--suite", "fake=fake_suite:FakeSuite"]
 COMMAND = [sys.executable, "-m", "backplane_tools", "conformance"]

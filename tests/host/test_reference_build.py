@@ -121,7 +121,8 @@ def test_warnings_of_the_sdk_are_for_its_developers(tmp_path, development, code)
         assert ("-Wextra" in words) == bool(code), file  # a vendor's to ask for
 
 
-@pytest.mark.parametrize("driver", ["opencl", "vulkan"])
+@pytest.mark.long_after_first
+@pytest.mark.parametrize("driver", ["vulkan", "opencl"])
 def test_a_driver_of_the_sdk_compiles_in_a_project(tmp_path, driver):
     """tests/driver compiles them without CMake; the simulated one is the demo's."""
     commands = compile_commands(configure(tmp_path, f"-DBACKPLANE_DRIVER={driver}"))

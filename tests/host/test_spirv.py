@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.long_after_first  # the compiler is built
+pytestmark = [pytest.mark.long_after_first, pytest.mark.xdist_group("spirv")]  # the compiler is built, once
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent

@@ -55,7 +55,7 @@ def test_what_a_process_sent_before_it_ended_is_refused(printed, memory_kind):
     assert printed(code, f"kind={memory_kind}").split() == ["True", "2.0"]
 
 
-@pytest.mark.long_after_first
+@pytest.mark.long
 def test_a_receiver_that_is_killed_gives_its_tensors_up(printed, memory_kind):
     """Even if a process that it has forked lives on."""
     receiver = """

@@ -46,7 +46,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.long_after_first
+@pytest.mark.long
 @pytest.mark.parametrize("visible", [None, ""])
 def test_G05_a_group_without_a_backend_takes_tensors_of_the_cpu_and_of_the_device(name, tmp_path, visible):
     """On a machine without a device, those of the CPU."""
@@ -117,7 +117,7 @@ def test_the_version_is_that_of_the_engine(printed, engine):
     assert version == next(one for one in versions if one.startswith(engine))
 
 
-@pytest.mark.long_after_first
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "state", "text"),
     [("staged", "ok", "{name}ccl, staged: {NAME}_DIST says so"), ("nccl", "warn", "none: {NAME}_DIST=nccl: it is")],

@@ -36,7 +36,7 @@ def test_random_programs_do_what_they_do_on_the_cpu(name, tmp_path, kind):
     assert f"fuzz: {kind}: {programs} programs" in done.stdout
 
 
-@pytest.mark.long_after_first
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kernel", "category", "operator", "steps"),
     [

@@ -43,7 +43,7 @@ def test_random_graphs(run, kind, stream):
     assert int(steps) > PROGRAMS * 30
 
 
-@pytest.mark.long_after_first
+@pytest.mark.long
 @pytest.mark.parametrize("stream", ["async", "inline"])
 def test_random_graphs_on_emulated_streams(run, tmp_path, stream):
     options = {"OPTIONS": f"devices=2,emulate.stream={stream}", "DRIVER": gates.minimal_driver(tmp_path)}

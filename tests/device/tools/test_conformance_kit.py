@@ -37,6 +37,7 @@ def test_runtime_autograd_and_serialization_hold(tmp_path, name):
     assert sum(row["status"] == "pass" for row in rows.values()) > 65
 
 
+@pytest.mark.long
 def test_the_driver_that_is_loaded_is_checked(tmp_path, name):
     """Each check of the contract checker is a case, with the driver's options: one device has no peer."""
     rows = conformance(tmp_path, "--jobs", "1", "driver/device.*", "driver/peer.*", "driver/memory.unique")

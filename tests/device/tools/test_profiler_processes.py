@@ -122,7 +122,7 @@ SHARING = """
 """
 
 
-@pytest.mark.long_after_first
+@pytest.mark.long
 @pytest.mark.once
 @pytest.mark.requires("ipc")
 def test_E56_two_processes_profile_a_tensor_that_they_share(run_on, name, memory_kind):

@@ -129,6 +129,7 @@ print(torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0)
 """
 
 
+@pytest.mark.long
 def test_a_model_trains_as_in_eager(run_without):
     assert run_without(TRAINING).stdout.split() == ["True"]
 
