@@ -1,5 +1,5 @@
 """The preludes of GPUs compile with the core's part and kernels that use every word of docs/dialect.md,
-where this machine has the compiler. Nothing is run."""
+where this machine has the compiler. Of these nothing is run; the simulated device's own words are."""
 
 import re
 import shutil
@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PRELUDES = {"opencl.cl": ROOT / "drivers/opencl/prelude.h", "cuda.cu": ROOT / "drivers/cuda/prelude.h"}
+PRELUDES = {
+    "opencl.cl": ROOT / "drivers/opencl/prelude.h",
+    "cuda.cu": ROOT / "drivers/cuda/prelude.h",
+    "sim.c": ROOT / "drivers/sim/prelude.h",
+}
 DIALECT = ROOT / "backend" / "kernels" / "portable" / "dialect"
 COMPILERS = {
     "opencl.cl": "clang -x cl -cl-std=CL1.2 -Xclang -finclude-default-header -fsyntax-only -Werror".split(),
@@ -46,6 +50,7 @@ BP_KERNEL(words, 4, Params, BP_GLOBAL f32* BP_RESTRICT out, BP_GLOBAL const f32*
   for (i32 k = 0; k < 4; ++k) out[k] = (f32)k;
   const Vector twofold = *(BP_LOCAL const Vector*)shared * 2.0f;
   *(BP_LOCAL Vector*)shared = BP_VECTOR_FMA(0.5f, twofold, twofold);
+  BP_TRANSPOSE(shared + BP_GROUP / 2, 2, shared, 1, 2, BP_GROUP / 4);
   const i64 zero = BP_OPAQUE_ZERO;
   BP_LANES(j) {
     const f32 x = in[(first + BP_AT(j)) ^ zero] + BP_INFINITY * bp_arg.alpha + (f32)(BP_GROUPS(1) + BP_GROUPS(2));
@@ -142,3 +147,34 @@ def test_prelude_compiles_every_word(name, more, tmp_path):
     wrong = compile_with(name, tmp_path, KERNELS.replace("bp_fma(x, y, x)", "bp_fma_unknown(x, y, x)"), *more.split())
     assert wrong.returncode
     assert "bp_fma_unknown" in wrong.stdout + wrong.stderr
+
+
+TRANSPOSED = """
+#include <stdio.h>
+#define TRY(T, rows, step, depth)                                                                    \\
+  {                                                                                                  \\
+    static T from[rows * 50], to[step * depth], loops[step * depth];                                 \\
+    for (int i = 0; i < rows * 50; ++i) from[i] = (T)(i + 1);                                        \\
+    BP_TRANSPOSE(to, step, from, 50, rows, depth);                                                   \\
+    for (int k = 0; k < depth; ++k)                                                                  \\
+      for (int r = 0; r < rows; ++r) loops[k * step + r] = from[r * 50 + k];                         \\
+    for (int i = 0; i < step * depth; ++i) wrong += to[i] != loops[i], tried += to[i] != 0;          \\
+  }
+#define TRY_ROWS(T, rows) TRY(T, rows, rows, 37) TRY(T, rows, 2 * rows, 3)
+#define TRY_EACH(T) TRY_ROWS(T, 2) TRY_ROWS(T, 6) TRY_ROWS(T, 8) TRY_ROWS(T, 16) TRY_ROWS(T, 20)
+int main(void) {
+  int wrong = 0, tried = 0;
+  TRY_EACH(f32) TRY_EACH(i32) TRY_EACH(f64) TRY_EACH(i64)
+  printf("%d of %d\\n", wrong, tried);
+}
+"""
+
+
+@pytest.mark.parametrize("size", [16, 32, 64])
+def test_the_simulated_devices_transposition_is_the_loops(tmp_path, size):
+    begin = f"#define BP_GROUP 1\n#define BP_PER_ITEM 1\n#define BP_VECTOR_BYTES {size}\n#define BP_HAS_F64 1\n"
+    (tmp_path / "transposed.c").write_text(begin + prelude("sim.c") + TRANSPOSED)
+    command = ["gcc", "-std=gnu11", "-O1", "-w", "-fno-strict-aliasing", tmp_path / "transposed.c"]
+    subprocess.run([*map(str, command), "-o", str(tmp_path / "program"), "-lm"], check=True)
+    done = subprocess.run([tmp_path / "program"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"0 of {4 * (37 + 3) * (2 + 6 + 8 + 16 + 20)}\n"

@@ -56,7 +56,7 @@ def tilings(target: Target) -> list[Tiles]:
         for size in (256, 128, 64, 32):
             m, n = max(size * 15 // 16 // micro_m, 1) * micro_m, max(size // micro_n, 1) * micro_n
             line = max(size, m, n) + micro_m + micro_n
-            if (m * size + size * n + m * n + line) * _SUM_BYTES <= target.local_bytes:
+            if (m * size + size * n + m * n + 16 * line) * _SUM_BYTES <= target.local_bytes:
                 found.append(Tiles(micro_m, micro_n, m, n, size))
         return found[:3]
     wide = 1

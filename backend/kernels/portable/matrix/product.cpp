@@ -18,7 +18,6 @@ namespace backplane::portable {
 namespace product_impl {
 namespace {
 
-constexpr int64_t kThin = 8;            // the most vectors of matvec.bpc
 constexpr int64_t kEnoughGroups = 128;  // keep a device of items busy
 constexpr int64_t kSplitDepth = 512;    // the least k per group, where groups share a sum
 
@@ -95,6 +94,11 @@ Thin thin_of(const Product& p) {
                          : Thin{p.m, p.n, p.a.batch, p.a.row, p.a.column, p.b.batch, p.b.column, p.b.row, false, Lanes::k};
   if (thin.rows > 1 && thin.q_k != 1 && thin.q_k >= thin.q_row) thin.lanes = Lanes::rows;
   return thin;
+}
+
+// The most vectors of matvec.bpc. On a host, lanes along k end in sums within a vector, and lanes along rows widen halves for each vector.
+int64_t most_vectors(const Target& target, const Thin& thin, c10::ScalarType dtype) {
+  return !target.is_host() || (thin.lanes == Lanes::rows && sum_dtype(dtype) == dtype) ? 8 : 4;
 }
 
 // What the text of matvec.bpc depends on.
@@ -190,8 +194,8 @@ bool multiply(const Product& p) {
   const Target& target = target_of(p.device);
   if (!has_dtype(target, p.dtype)) return false;
   if (p.sums_batches) return multiply_and_sum(p);
-  const bool is_thin = std::min(p.m, p.n) <= kThin;
   const Thin thin = thin_of(p);
+  const bool is_thin = thin.few <= most_vectors(target, thin, p.dtype);
   const VectorShape shape(target, thin);
   int64_t splits;
   if (is_thin) {
