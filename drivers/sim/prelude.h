@@ -238,34 +238,43 @@ BP_FN f64 bp_lgamma64(f64 x) {
 
 #if BP_GROUP == 1 && defined(__F16C__)
 #define BP_NATIVE_F16_ROWS /* GCC 12 makes no vector instructions of conversions of one half */
-typedef short bp_8_halves_ __attribute__((vector_size(16)));
-typedef f32 bp_8_floats_ __attribute__((vector_size(32)));
+#ifdef __AVX512F__
+#define BP_HALVES_ 16
+#define BP_WIDEN_(halves) __builtin_ia32_vcvtph2ps512_mask(halves, (bp_floats_){0}, (u16)-1, 4)
+#define BP_NARROW_(floats) __builtin_ia32_vcvtps2ph512_mask(floats, 0, (bp_halves_){0}, (u16)-1)
+#else
+#define BP_HALVES_ 8
+#define BP_WIDEN_(halves) __builtin_ia32_vcvtph2ps256(halves)
+#define BP_NARROW_(floats) __builtin_ia32_vcvtps2ph256(floats, 0)
+#endif
+typedef short bp_halves_ __attribute__((vector_size(2 * BP_HALVES_)));
+typedef f32 bp_floats_ __attribute__((vector_size(4 * BP_HALVES_)));
 BP_FN void bp_f16_row_to_f32(f32* to, const u16* from, i32 count) {
-  bp_8_halves_ halves = {0};
-  bp_8_floats_ floats;
+  bp_halves_ halves = {0};
+  bp_floats_ floats;
   i32 i = 0;
-  BP_UNROLL for (; i + 8 <= count; i += 8) {
+  BP_UNROLL for (; i + BP_HALVES_ <= count; i += BP_HALVES_) {
     __builtin_memcpy(&halves, from + i, sizeof halves);
-    floats = __builtin_ia32_vcvtph2ps256(halves);
+    floats = BP_WIDEN_(halves);
     __builtin_memcpy(to + i, &floats, sizeof floats);
   }
   if (i == count) return;
   __builtin_memcpy(&halves, from + i, sizeof *from * (u64)(count - i));
-  floats = __builtin_ia32_vcvtph2ps256(halves);
+  floats = BP_WIDEN_(halves);
   __builtin_memcpy(to + i, &floats, sizeof *to * (u64)(count - i));
 }
 BP_FN void bp_f32_row_to_f16(u16* to, const f32* from, i32 count) {
-  bp_8_halves_ halves;
-  bp_8_floats_ floats = {0};
+  bp_halves_ halves;
+  bp_floats_ floats = {0};
   i32 i = 0;
-  BP_UNROLL for (; i + 8 <= count; i += 8) {
+  BP_UNROLL for (; i + BP_HALVES_ <= count; i += BP_HALVES_) {
     __builtin_memcpy(&floats, from + i, sizeof floats);
-    halves = __builtin_ia32_vcvtps2ph256(floats, 0);
+    halves = BP_NARROW_(floats);
     __builtin_memcpy(to + i, &halves, sizeof halves);
   }
   if (i == count) return;
   __builtin_memcpy(&floats, from + i, sizeof *from * (u64)(count - i));
-  halves = __builtin_ia32_vcvtps2ph256(floats, 0);
+  halves = BP_NARROW_(floats);
   __builtin_memcpy(to + i, &halves, sizeof *to * (u64)(count - i));
 }
 #endif

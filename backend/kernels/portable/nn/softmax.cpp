@@ -51,6 +51,7 @@ bool run(Literal op, const Operands& operands, int64_t dim, const at::Tensor& ou
   }
   unit.store("STORE(i, v)", result, "out, i, v").define("OUT(i)", "out[i]").define(is_rows ? Literal("ROWS") : Literal("COLUMNS"), 1);
   unit.define("KEEPS_OUT", keeps_out).define("KEEPS_LOCAL", keeps_local ? kKept : 0).define("ROW_ITEMS", row_items);
+  unit.define("HALVES", keeps_local && x.scalar_type() == c10::kHalf && result == c10::kHalf);
   const Function* function = unit.index(has_wide_extent(target, x.numel())).find(per_item, 3);
   if (function == nullptr) return false;
   arguments.words(rows, size, inner);

@@ -132,6 +132,8 @@ const Function* find(const Fold& what, const Plan& plan, const Types& types, c10
   Unit unit(device, "reduction.bpc", "reduction", what.name);
   unit.name(types.element).compute_in(types.converted, types.is_summed).op(what.name);
   unit.define("T", memory_type(types.element)).load("LOAD(i)", types.element, "x, i", types.converted).define("PAIRED", is_paired);
+  const bool is_exact = types.converted == c10::kHalf || types.converted == c10::kFloat;
+  unit.define("HALVES", types.element == c10::kHalf && is_exact && plan.is_unit && plan.row_items == 1);
   if (is_paired) unit.define("T1", memory_type(types.pair)).load("LOAD1(i)", types.pair, "y, i", types.converted);
   unit.define("OUTPUTS", types.outputs.size())
       .define("O0", memory_type(types.outputs[0]))
