@@ -48,7 +48,7 @@ BP_KERNEL(words, 4, Params, BP_GLOBAL f32* BP_RESTRICT out, BP_GLOBAL const f32*
   for (i32 k = 0; k < 4; ++k) shared[BP_ITEM] += (f32)k;
   BP_IVDEP
   for (i32 k = 0; k < 4; ++k) out[k] = (f32)k;
-  const Vector twofold = *(BP_LOCAL const Vector*)shared * 2.0f;
+  const Vector twofold = BP_VECTOR_ZERO(Vector) + *(BP_LOCAL const Vector*)shared * 2.0f;
   *(BP_LOCAL Vector*)shared = BP_VECTOR_FMA(0.5f, twofold, twofold);
   BP_TRANSPOSE(shared + BP_GROUP / 2, 2, shared, 1, 2, BP_GROUP / 4);
   const i64 zero = BP_OPAQUE_ZERO;

@@ -46,8 +46,8 @@ struct CodeHeader {
 /// the compiler's id.
 inline std::string pack_code(const char* driver, const std::string& target, uint64_t made_by, std::string_view image) {
   CodeHeader header{};
-  std::strncpy(header.magic, (std::string("bp-") + driver).c_str(), sizeof header.magic);
-  std::strncpy(header.target, target.c_str(), sizeof header.target - 1);
+  (std::string("bp-") + driver).copy(header.magic, sizeof header.magic);
+  target.copy(header.target, sizeof header.target - 1);
   header.made_by = made_by;
   header.bytes = image.size();
   header.sum = checksum(image);
