@@ -188,6 +188,7 @@ def test_F16_autocast(device, name):
     check(device, *case, half=half, tolerance=5e-2 if name == "llama" else 2e-2)
 
 
+@pytest.mark.long
 def test_F16_a_grad_scaler(device):
     """Scaled steps, and one whose gradients overflow: it is left out and the scale halves."""
 

@@ -72,6 +72,7 @@ def test_what_a_target_does_not_support_is_listed(device, run_in_process):
         assert run_in_process(code, options=words).stdout.strip() == expected
 
 
+@pytest.mark.long
 def test_doctor_describes_the_kernels_of_the_device(device, monkeypatch):
     monkeypatch.setenv(f"{device.type.upper()}_KERNELS", "wait")
 
