@@ -41,7 +41,7 @@ bool multiply_parts(const Product& product, double alpha, double beta, bool conj
 // Adds partial sums in memory, dense as [split][batch][row][column]: out = alpha sum(parts) + beta self.
 bool add_parts(const Product& product, int64_t splits, uint64_t parts);
 
-// Defines what a text needs for these elements: C, IDX, T, LOAD, OUT, STORE_OUT, SCALARS.
+// Defines what a text needs for these elements: C, IDX, T, LOAD, HALVES, OUT, STORE_OUT, SCALARS.
 void define_elements(Unit& unit, c10::ScalarType dtype, c10::ScalarType out, bool wide_index);
 
 }  // namespace backplane::portable
