@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.row import COMPILED, COMPILED_ASYNC, INLINE, Result, Row
+from benchmarks.row import COMPILED, COMPILED_ASYNC, Result, Row
 from benchmarks.timing import ratio, wait
 
 Built = tuple[nn.Module, dict[str, Any]]  # a model, and what it is called with
@@ -193,7 +193,7 @@ ROWS = [
             f"model, {name}, {what}{', torch.compile' if compiled else ''}",
             _measure(build, kind, compiled),
             budget=1.1 if compiled else 1.15,
-            configurations=(INLINE, COMPILED),
+            configurations=(COMPILED,),
         )
         for name, build in MODELS.items()
         for what, kind in (("forward", _forward), ("training", _training))
