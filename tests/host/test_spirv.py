@@ -256,7 +256,9 @@ def test_the_page_of_targets(tmp_path):
     source.write_text(shown)
     compiler = os.environ.get("CXX") or "g++"
     folders = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'drivers'}"]
-    subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *folders, source], check=True)
+    subprocess.run(
+        [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *folders, source], check=True
+    )
     facts = set(
         re.findall(r"^  bool (\w+) = false;", (ROOT / "drivers" / "spirv" / "spirv.h").read_text(), re.MULTILINE)
     )
