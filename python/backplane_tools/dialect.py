@@ -20,6 +20,8 @@ RULES = {
     "index": "BP_ITEM, BP_GROUP_ID, BP_GROUPS and bp_arg are parameters of the kernel: pass what a function needs",
     "local": "BP_LOCAL_ARRAY is at the top of a kernel's body",
     "pointer": "a function's pointer parameter says BP_GLOBAL or BP_LOCAL",
+    "cast": "a cast to a pointer says BP_GLOBAL or BP_LOCAL: to an item's own variables there are no pointers",
+    "literal": "there are no compound literals: declare a variable, or use BP_VECTOR_ZERO",
     "params": "members of a kernel's struct are i32, u32, i64, u64, f32 or f64, and no pointers",
     "size": "the size of a kernel's struct is a multiple of 8: fill it up",
     "pointers": "the second argument of BP_KERNEL is how many pointers follow",
@@ -194,8 +196,21 @@ def _words(tokens: list[_Token], functions: list[_Function]) -> _Found:
             yield Problem(token.line, "goto", "a goto")
         elif word == "(" and after[:1] == ["*"] and after[2:] == [")", "("] and after[1].isidentifier():
             yield Problem(token.line, "function-pointer", f"'{after[1]}'")
+        elif word == "(" and _is_of_an_expression(tokens, i):
+            words = [one.text for one in tokens[i + 1 : _closing(tokens, i)]]
+            kept = [one for one in words if one != "const"]
+            if len(kept) == 2 and kept[0].isidentifier() and kept[1] == "*":
+                yield Problem(token.line, "cast", f"'({' '.join(words)})'")
+            elif len(kept) == 1 and kept[0].isidentifier() and after[len(words) + 1 : len(words) + 2] == ["{"]:
+                yield Problem(token.line, "literal", f"'({kept[0]}){{'")
         elif word != "__VA_ARGS__" and _OF_A_COMPILER.fullmatch(word):
             yield Problem(token.line, "compiler", f"'{word}'")
+
+
+def _is_of_an_expression(tokens: list[_Token], at: int) -> bool:
+    """Whether a parenthesis is not that of a call, of a macro or of a statement."""
+    before = tokens[at - 1].text if at else ""
+    return before == "return" or (before in tuple("=(,+-*/?:&|<>{;") and not tokens[at - 1].defined)
 
 
 @_check

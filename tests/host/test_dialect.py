@@ -80,6 +80,14 @@ CASES = {
         ["BP_FN i32 f(i32 x) { i32 (*p)(i32) = g; return x; }"],
         ["BP_FN i32 f(i32 x, i32 y) { return (x * y) + g(x); }"],
     ),
+    "cast": (
+        ["BP_FN f32 f(f32 x) { f32 y[2]; return *(const f32*)y + *(f32*)&x; }"],
+        ["BP_FN f32 f(BP_LOCAL f32* x) { return *(BP_LOCAL const f32*)x * (f32)2; }"],
+    ),
+    "literal": (
+        ["BP_FN f32 f(f32 x) { x = (f32){0}; return x; }"],
+        ["BP_FN f32 f(f32 x) { if (x) { return x; } f32 y[1] = {0}; return y[0] + BP_VECTOR_ZERO(f32); }"],
+    ),
     "goto": (["BP_FN i32 f(i32 x) { goto end; }"], ["BP_FN i32 f(i32 x) { return x; }"]),
 }
 
