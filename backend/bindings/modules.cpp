@@ -30,6 +30,11 @@ py::dict properties_of(const Target& target) {
   if (driver::supports(p, BP_LANGUAGE_DIALECT)) languages.append("dialect");
   if (driver::supports(p, BP_LANGUAGE_TTIR)) languages.append("ttir");
   result["languages"] = py::tuple(languages);
+  py::list features;
+  if (p.features & BP_FEATURE_FLOAT16) features.append("float16 arithmetic");
+  if (p.features & BP_FEATURE_INTEGER_DOT) features.append("integer dot products");
+  if (p.features & BP_FEATURE_MATRIX) features.append("matrix products");
+  result["features"] = py::tuple(features);
   return result;
 }
 

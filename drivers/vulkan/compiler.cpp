@@ -78,6 +78,9 @@ bp_target_properties Compiler::target(const DeviceInfo& info) const {
   out.parameter_bytes = kParameterBytes;
   out.atomics = BP_ATOMIC_ADD_I32 | BP_ATOMIC_ADD_F32 | BP_ATOMIC_CAS_32;
   if (info.atomics_64) out.atomics |= BP_ATOMIC_ADD_I64 | BP_ATOMIC_CAS_64;
+  if (info.float16) out.features |= BP_FEATURE_FLOAT16;
+  if (info.integer_dot) out.features |= BP_FEATURE_INTEGER_DOT;
+  if (info.cooperative_matrix) out.features |= BP_FEATURE_MATRIX;
   return out;
 }
 

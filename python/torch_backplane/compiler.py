@@ -98,6 +98,7 @@ class Target:
     parameter_bytes: int
     atomics: int
     languages: tuple[Language, ...]
+    features: tuple[str, ...]  # instructions that the SDK's kernels do not use: "integer dot products"
 
 
 def target(device: int = -1) -> Target:

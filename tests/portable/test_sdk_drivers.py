@@ -190,3 +190,9 @@ def test_a_sample_of_device_share(run_program, device):
         *("--shard", "7/40", "-j", "1", "--device", device.type),
     )
     assert re.search(r"(1[0-9]|[2-9][0-9]) cases hold", found), found
+
+
+def test_instructions_beyond_the_dialect_are_described(request, run_on_two):
+    """Lavapipe has integer dot products; the OpenCL driver reports none."""
+    out = run_on_two("from torch_backplane import compiler; print(compiler.target().features)")
+    assert ("integer dot products" in out) == ("vulkan" in request.node.callspec.params["run_on_two"])

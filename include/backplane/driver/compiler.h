@@ -33,6 +33,11 @@
 #define BP_ATOMIC_ADD_I64 (1u << 3)
 #define BP_ATOMIC_CAS_64 (1u << 4)
 
+/* bp_target_properties.features: instructions of which the dialect has no word */
+#define BP_FEATURE_FLOAT16 (1u << 0)     /* arithmetic of halves */
+#define BP_FEATURE_INTEGER_DOT (1u << 1) /* dot products of 8-bit integers */
+#define BP_FEATURE_MATRIX (1u << 2)      /* products of matrices by a subgroup */
+
 /* What the kernels of a target may rely on; the core chooses BP_GROUP, BP_PER_ITEM and the sizes of tiles by it. 0: unknown, or none. */
 typedef struct bp_target_properties {
   uint64_t struct_size;
@@ -50,7 +55,8 @@ typedef struct bp_target_properties {
   uint32_t parameter_bytes; /* maximum bytes of a launch's arguments; at least 1024 */
   uint32_t atomics;         /* BP_ATOMIC_* that the prelude defines; kernels that need others are not used */
   uint64_t languages;       /* 1 << BP_LANGUAGE_*; 0: the dialect alone, as in version 1 */
-  uint64_t reserved[7];
+  uint64_t features;        /* BP_FEATURE_*, for information: for kernels of the vendor's; doctor reports them */
+  uint64_t reserved[6];
 } bp_target_properties;
 
 typedef struct bp_compile_request {

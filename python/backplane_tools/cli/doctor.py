@@ -257,7 +257,8 @@ if why := compiler.why_none():
 else:
     target = compiler.target()
     size = f"groups of {target.group_size}, {target.local_bytes >> 10} KiB of local memory"
-    print("; ".join([size, *compiler.composed()]))
+    unused = [f"not used by the SDK's kernels: {', '.join(target.features)}"] if target.features else []
+    print("; ".join([size, *compiler.composed(), *unused]))
 try:
     print("{}, {}: {}".format(process_group.backend_name(), *process_group.choose_engine()))
 except (ValueError, RuntimeError) as error:
