@@ -209,7 +209,7 @@ $(VLLM_ENV)/.ready: pyproject.toml tests/ecosystem/without_cuda.py $(VENV_READY)
 	python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' > "$$($(VLLM_ENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/backplane-venv.pth"
 	$(VLLM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) setuptools setuptools_scm setuptools-rust cmake ninja packaging wheel jinja2 grpcio-tools
 	VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.32.0 $(VLLM_ENV)/bin/python -m pip install -q $(PIP_FLAGS) --no-build-isolation --no-binary vllm \
-	  vllm==0.32.0 torch==2.13.0 torchvision==0.28.0 triton==3.7.1 numba==0.65.0 peft==0.21.2
+	  vllm==0.32.0 torch==2.13.0 torchvision==0.28.0 triton==3.7.1 numba==0.65.0 peft==0.21.2 trl==1.16.0
 	$(VLLM_ENV)/bin/python tests/ecosystem/without_cuda.py
 	touch $@
 

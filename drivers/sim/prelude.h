@@ -145,6 +145,7 @@ BP_FN f64 bp_as_f64(u64 x) { union { u64 u; f64 f; } bits = {.u = x}; return bit
       default: (x) * (y) + (z))
 #endif
 
+#ifdef BP_VECTOR_BYTES /* the probe of a compiler has no target */
 /* A block of rows becomes columns in as many steps as their number has bits, each of which interleaves the first half of the vectors with the
  * second. With half as many rows as a vector has elements, a vector of the result is two columns. */
 #ifdef __clang__
@@ -197,6 +198,7 @@ BP_TRANSPOSE_OF_(bp_transpose_64_, u64, 2, BP_PAIRS_1_)
 #define BP_TRANSPOSE(to, step, from, pitch, rows, depth)                                         \
   (sizeof *(to) == 4 ? bp_transpose_32_((u32*)(to), step, (const u32*)(from), pitch, rows, depth) \
                      : bp_transpose_64_((u64*)(to), step, (const u64*)(from), pitch, rows, depth))
+#endif
 
 #define bp_sqrt64 __builtin_sqrt
 #define bp_fabs64 __builtin_fabs
