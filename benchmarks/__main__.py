@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--module", default="mydevice", help="the backend's Python package")
     parser.add_argument("--device", default="", help="the device's name (default: the module's)")
     parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name matches")
-    parser.add_argument("--models", action="store_true", help="time whole models instead (an hour; where timm is)")
+    parser.add_argument("--models", action="store_true", help="time whole models instead (half an hour)")
     parser.add_argument("--builds", action="store_true", help="also time builds of the rendered template (minutes)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--markdown", action="store_true", help="print the table for a document")

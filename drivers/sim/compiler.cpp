@@ -29,6 +29,14 @@ constexpr const char* kInternal = "internal compiler error";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
+// GCC reports at each call that a pass is left out (probe.cpp).
+std::string without_note(std::string log) {
+  const size_t at = log.find("note: disable pass ");
+  if (at == std::string::npos) return log;
+  const size_t begin = log.rfind('\n', at) + 1;  // npos + 1 is 0
+  return log.erase(begin, log.find('\n', at) - begin + 1);
+}
+
 }  // namespace
 
 Compiler::Compiler(const Host& host, const Settings& settings)
@@ -182,7 +190,7 @@ Compiled Compiler::compile_unit(const bp_compile_request& request, const std::st
   if (ended.start_error != 0) broke(BP_UNSUPPORTED, std::string("cannot be started: ") + std::strerror(ended.start_error));
   if (ended.signal != 0) broke(BP_INTERNAL, "was ended by signal " + std::to_string(ended.signal));
 
-  Compiled out{"", ended.output};
+  Compiled out{"", without_note(ended.output)};
   const std::string bytes = ended.status <= 0 ? read_file(object) : "";
   if (!bytes.empty()) {
     out.code = pack_code("simk", target.name, prelude_sum_, bytes);

@@ -6,8 +6,8 @@
 namespace backplane::driver::sim {
 namespace {
 
-// The second leaves short loops in loops. It costs no speed, and is not reported.
-constexpr const char* kOptimizations[] = {"-O3", "-O3 --param max-completely-peel-times=0", "-O3 -fno-tree-vectorize", "-O1"};
+// The second leaves short loops in loops until those around are vectorised. It costs no speed, and is not reported.
+constexpr const char* kOptimizations[] = {"-O3", "-O3 -fdisable-tree-cunrolli", "-O3 -fno-tree-vectorize", "-O1"};
 
 // Seen with GCC 12.2. Its loop vectoriser takes the mask of a comparison, -1, for its value, 1, as the place of a gather. And its ivopts
 // addresses a local array from another pointer, whereupon a later pass reads the array before it is written. Of a short loop that is

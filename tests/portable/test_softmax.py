@@ -11,7 +11,7 @@ BACKWARD = {"_softmax": aten._softmax_backward_data, "_log_softmax": aten._log_s
 each_function = pytest.mark.parametrize("name", FORWARD)
 
 
-@pytest.mark.parametrize("dtype", each(FLOATS, torch.float32, torch.bfloat16))
+@pytest.mark.parametrize("dtype", each(FLOATS, torch.float32, torch.bfloat16, torch.float16))
 @each_function
 def test_forward_and_backward(agree, name, dtype):
     shapes = [((5, 7, 11), 2), ((5, 7, 11), 1), ((5, 7, 11), 0), ((3, 1000), -1), ((2, 5000), 1), ((9, 33), 0)]
@@ -63,8 +63,9 @@ def test_half_to_float(device, ran):
     assert grad.abs().max() < 1e-3
 
 
-def test_masked(agree):
-    x = torch.randn(2, 3, 5, 5)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_masked(agree, dtype):
+    x = torch.randn(2, 3, 5, 5).to(dtype)
     masks = {0: torch.rand(5, 5) > 0.6, 1: torch.rand(2, 5) > 0.6, 2: torch.rand(2, 3, 5, 5) > 0.6}
     masks[2][0, 0, 0] = True
     for kind, mask in masks.items():
