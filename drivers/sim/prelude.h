@@ -52,7 +52,7 @@ BP_EXPORTED struct bp_device_calls bp_device;
 
 #define BP_GLOBAL
 #define BP_LOCAL
-#define BP_VECTOR(T, name) typedef T name __attribute__((vector_size(BP_VECTOR_BYTES), may_alias))
+#define BP_VECTOR(T, name) typedef T name __attribute__((vector_size(BP_VECTOR_BYTES), may_alias, aligned(sizeof(T))))
 #define BP_VECTOR_ZERO(name) ((name){0})
 #define BP_FN static inline __attribute__((always_inline, unused)) /* a loop is vectorised only if what it calls is inlined */
 

@@ -21,6 +21,12 @@ CASES = {
     ),
     "depthwise": (F.conv2d, (2, 6, 13, 10), (6, 1, 3, 3), {"groups": 6, "padding": 1}),
     "depthwise doubled": (F.conv2d, (1, 3, 8, 7), (6, 1, 3, 5), {"groups": 3, "stride": (1, 2), "padding": 2}),
+    "depthwise blocks": (F.conv2d, (1, 37, 61, 83), (37, 1, 3, 5), {"groups": 37, "padding": 2, "dilation": (2, 1)}),
+    "depthwise strided": (F.conv2d, (2, 40, 13, 35), (40, 1, 3, 3), {"groups": 40, "stride": (2, 3), "padding": 1}),
+    "depthwise in space": (F.conv3d, (1, 18, 5, 6, 19), (18, 1, 3, 2, 3), {"groups": 18, "padding": 1}),
+    "depthwise line": (F.conv1d, (2, 20, 3000), (20, 1, 4), {"groups": 20, "padding": 3}),
+    "depthwise, more taps than a block": (F.conv1d, (1, 2, 5000), (2, 1, 4000), {"groups": 2}),
+    "depthwise transposed": (F.conv_transpose2d, (1, 35, 9, 18), (35, 1, 3, 3), {"groups": 35, "stride": 2}),
     "many channels": (F.conv2d, (2, 70, 9, 9), (40, 70, 3, 3), {}),
     "many channels, padded": (F.conv2d, (2, 34, 9, 7), (20, 17, 3, 2), {"groups": 2, "padding": 1, "stride": (2, 1)}),
     "many channels in space": (F.conv3d, (1, 18, 5, 6, 4), (9, 18, 2, 3, 2), {"padding": 1, "dilation": (1, 2, 1)}),
@@ -79,7 +85,16 @@ def calls(kernel):
 
 
 # One of each kind of kernel in bfloat16, too; in channels_last one of each in float32.
-HALVES = {"3x3", "depthwise", "many channels", "points", "transposed", "phases"}
+HALVES = {
+    "3x3",
+    "depthwise",
+    "depthwise blocks",
+    "depthwise strided",
+    "many channels",
+    "points",
+    "transposed",
+    "phases",
+}
 IN_CHANNELS_LAST = [name for name, (_, shape, _, _) in CASES.items() if len(shape) > 3]
 
 
@@ -114,6 +129,19 @@ def test_a_phase_does_not_multiply_the_zeros_between_points(device, ran):
         result = call(x.abs().to(device), w.to(device), **options)
     assert result[:, 3].isnan().sum() == 0
     check(result, call(x.abs(), w, **options), None)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_depthwise_weights_gradient_has_nothing_of_what_its_tap_does_not_reach(device, last):
+    """Kernels compute with whole vectors of points, those beside the grid too: infinity times zero is left out."""
+    x = torch.ones(1, 33, 9, 21)
+    x[0, 3, 4, 20] = float("inf")  # only the last tap of a row is there
+    w = torch.ones(33, 1, 3, 3, device=device, requires_grad=True)
+    y = F.conv2d(x.to(device, memory_format=torch.channels_last if last else None), w, groups=33)
+    gradient = torch.autograd.grad(y, w, torch.ones_like(y))[0].cpu()
+    assert gradient[3, 0].isinf().tolist() == [[False, False, True]] * 3
+    assert gradient.isnan().sum() == 0
+    assert (gradient[~gradient.isinf()] == 7 * 19).all()
 
 
 @pytest.mark.parametrize("name", ["groups", "depthwise", "line", "transposed", "phases"])

@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -28,6 +29,7 @@ using Triple = std::array<int64_t, kDims>;  // z, y, x
 constexpr int64_t kEnoughGroups = 128;
 constexpr int64_t kSplitDepth = 1024;  // the least points per group, where groups share a gradient of the weight
 constexpr int64_t kMostPhases = 64;
+constexpr int64_t kMostBlockBytes = 131072;            // of the second-level cache
 constexpr int64_t kEnoughProducts = int64_t{1} << 22;  // from here on, a launch per phase costs less than the products with zeros
 
 // The call's arguments about the windows.
@@ -145,6 +147,53 @@ bool run_product(const Task& task, int64_t points) {
   return multiply(product);
 }
 
+// A part of the grid with its part of the source, for a host's item (depthwise.bpc).
+struct Block {
+  bool by_channel;
+  int64_t elements, most_taps;
+  int64_t rows, step;  // kept in registers
+  int64_t y, x;
+};
+
+// No block: there are no taps, or too many for the local memory.
+std::optional<Block> block_of(const Walk& walk, const bp_target_properties& target, int64_t bytes, bool by_channel) {
+  const auto reach = [&](size_t d) { return (walk.taps[d] - 1) * std::abs(walk.step[d]); };
+  const auto rounded_up = [](int64_t size, int64_t step) { return (size + step - 1) / step * step; };
+  const int64_t lanes = std::max<int64_t>(target.vector_bytes / bytes, 1);
+  Block block{};
+  block.by_channel = by_channel;
+  block.elements = std::min<int64_t>(target.local_bytes, by_channel ? kMostBlockBytes : kMostBlockBytes / 4) * 2 / 3 / bytes;
+  const bool is_line = !by_channel && walk.grid[1] == 1;
+  block.rows = is_line ? 1 : 4;
+  block.step = lanes * (is_line ? 4 : by_channel || walk.grid[2] > lanes ? 2 : 1);
+  const int64_t factors = by_channel ? block.step : 1;
+  block.most_taps = block.elements / 8 / factors;
+  if (volume(walk.taps) == 0 || volume(walk.taps) > block.most_taps) return std::nullopt;
+
+  const int64_t step_y = by_channel ? 1 : block.rows, step_x = by_channel ? block.rows : block.step;
+  block.y = rounded_up(walk.grid[1], step_y);
+  block.x = rounded_up(walk.grid[2], step_x);
+  for (;;) {
+    const int64_t lines = (block.y - 1) * walk.mul[1] + reach(1) + 1;
+    const int64_t line = (block.x * walk.mul[2] + reach(2)) * factors;
+    if (walk.taps[0] * lines * line + block.y * block.x * factors <= block.elements) return block;
+    if (block.y > step_y && (block.y >= block.x || !by_channel || block.x == step_x)) {
+      block.y = rounded_up(block.y / 2, step_y);
+    } else if (block.x > step_x) {
+      block.x = rounded_up(block.x / 2, step_x);
+    } else {
+      return std::nullopt;
+    }
+  }
+}
+
+std::optional<Block> block_of(const Task& task, const Walk& walk, const bp_target_properties& target, int64_t bytes) {
+  const bool is_last = task.weight ? task.a_m == 1 && task.a_p != 1 : !task.out.is_contiguous();
+  const bool by_channel = is_last && task.m == 1 && task.source.stride(1) == 1;
+  const std::optional<Block> block = by_channel ? block_of(walk, target, bytes, true) : std::nullopt;
+  return block ? block : block_of(walk, target, bytes, false);
+}
+
 bool run(const Task& task, const Windows& windows, const Walk& walk) {
   if (task.out.numel() == 0) return true;
   if (is_product(task, windows, walk)) return run_product(task, volume(walk.grid));
@@ -161,7 +210,9 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   const bool small = !target.is_host() && count() < kEnoughGroups;
   if (small) tiles = tiles_of(target, bytes, true);
   // One channel on this side and few on the other are too little for a product of matrices.
-  const bool direct = task.channels == 1 && task.m <= 4;
+  const bool is_few = task.channels == 1 && task.m <= 4;
+  const std::optional<Block> block = is_few && target.is_host() ? block_of(task, walk, target.properties, bytes) : std::nullopt;
+  const bool direct = is_few && (block || !target.is_host());
   int64_t splits = 1;
   if (!direct && task.weight && !target.is_host() && count() < kEnoughGroups) {
     splits = std::clamp<int64_t>(kEnoughGroups / count(), 1, std::max<int64_t>(k / kSplitDepth, 1));
@@ -179,15 +230,23 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
             task.weight ? Literal("convolution weight") : Literal("convolution"));
   define_elements(unit, dtype, out_dtype, wide);
   unit.define("WEIGHT", task.weight).define("TAPS_FIRST", task.taps_first);
-  if (!direct) define_tiles(unit, tiles);
-  const Function* function = unit.file("window.bpc").find(direct && target.is_host() ? 64 : 1, 4, 46, 1);
+  if (block) {
+    unit.define("BY_CHANNEL", block->by_channel)
+        .define("ROWS", block->rows)
+        .define("STEP", block->step)
+        .define("BLOCK", block->elements)
+        .define("MOST_TAPS", block->most_taps);
+  } else if (!direct) {
+    define_tiles(unit, tiles);
+  }
+  const Function* function = unit.file("window.bpc").find(1, 4, 46, 1);
   if (function == nullptr) return false;
 
   at::Tensor parts;
   const int64_t per_group = task.m * n;  // per weight
   if (splits > 1) parts = empty_tensor({splits * groups * per_group}, out_dtype, device);
-  const int64_t tile_m = even_tile(target, task.m, tiles.m, tiles.micro_m);
-  const int64_t tile_n = even_tile(target, n, tiles.n, tiles.micro_n);
+  const int64_t tile_m = block ? block->y : even_tile(target, task.m, tiles.m, tiles.micro_m);
+  const int64_t tile_n = block ? block->x : even_tile(target, n, tiles.n, tiles.micro_n);
   Arguments arguments;
   arguments.write(splits > 1 ? parts : task.out).read(task.a).read(task.source).read(task.bias);
   const at::Tensor& s = task.source;
@@ -203,10 +262,13 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   }
   for (const Triple* triple : {&walk.taps, &walk.grid, &walk.size, &walk.mul, &walk.base, &walk.step, &walk.div}) arguments.all(*triple);
   arguments.words(task.bias.defined());
-  const int64_t items = target.is_host() ? walk.grid[kDims - 1] : function->group;  // of a row, or of a group
-  const int64_t launched = !direct       ? groups * splits * ((task.m + tile_m - 1) / tile_m) * ((n + tile_n - 1) / tile_n)
-                           : task.weight ? groups * task.m * taps
-                                         : task.out.numel() / items + 1;
+  const auto tiles_in = [](int64_t size, int64_t tile) { return (size + tile - 1) / tile; };
+  const int64_t blocks = walk.grid[0] * tiles_in(walk.grid[1], tile_m) * tiles_in(walk.grid[2], tile_n);
+  const int64_t chunks = block && block->by_channel ? tiles_in(groups, block->step) : groups * task.m;
+  const int64_t launched = !direct       ? groups * splits * tiles_in(task.m, tile_m) * tiles_in(n, tile_n)
+                           : task.weight ? block ? chunks : groups * task.m * taps
+                           : block       ? task.batch * chunks * blocks
+                                         : task.out.numel() / function->group + 1;
   launch_function(device, *function, static_cast<uint64_t>(launched), arguments);
   if (splits == 1) return true;
 
