@@ -22,7 +22,8 @@ Tiles host_tiles(const bp_target_properties& target, int bytes) {
   int size = 256;
   for (scale(size); size > 16; scale(size /= 2)) {
     const int longest = std::max({tiles.k, tiles.m, tiles.n}) + tiles.micro_m + tiles.micro_n;
-    const int elements = tiles.m * tiles.k + tiles.k * tiles.n + tiles.m * tiles.n + 16 * longest;  // the lines of TILE_PACK_ALONG
+    // The lines of TILE_PACK_ALONG, and a convolution's rows.
+    const int elements = tiles.m * tiles.k + tiles.k * tiles.n + tiles.m * tiles.n + (16 + 10) * longest;
     if (static_cast<uint32_t>(elements * bytes) <= target.local_bytes) break;
   }
   return tiles;
