@@ -1,8 +1,8 @@
 """Runs the test suite in parts, all of them whatever fails, with one summary at the end: `make test`, `make test-all`.
 
-`make test` is the tests on the default kind of device (unified memory, asynchronous streams), the device tests on
-the kind that differs from it in both, and compiled kernels; the first leaves out those marked long, the second has
-tests/device's, which take a minute. The device tests run without compiled kernels, but for those marked kernels.
+`make test` is the tests on the default kind of device (unified memory, asynchronous streams), half of the device tests
+on the kind that differs from it in both, others at each commit, and compiled kernels; the first leaves out those marked
+long. The device tests run without compiled kernels, but for those marked kernels.
 `--sample 1/4` adds an eighth of the long tests, and a quarter of the device tests on each other kind, others at each
 commit; `--all` adds everything. What needs packages of the system is in parts of its own, left out where they are
 missing; `--system` runs these parts alone. `--smoke` is what another torch may break, in place of all that:
@@ -56,17 +56,17 @@ class Part:
     name: str
     arguments: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
-    in_test: bool = False  # of `make test`
+    in_test: str = ""  # what `make test` takes of it: "1/1" is all, of less it takes others at each commit
     thinned: int = 1  # of what --sample names it takes one in so many
     in_sample: bool = True  # else of --all alone
     system: bool = False  # needs what system_packages.py names
 
 
 PARTS = [
-    Part("unified, asynchronous", ["-m", "not long and not system"], in_test=True),
-    Part("discrete, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=inline"}, in_test=True),
-    Part("compiled kernels", ["tests/portable", "-m", "not long and not system"], COMPILED, in_test=True),
-    Part("compiled kernels, device tests", ["tests/device", "-m", "kernels and not long"], COMPILED, in_test=True),
+    Part("unified, asynchronous", ["-m", "not long and not system"], in_test="1/1"),
+    Part("discrete, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=inline"}, in_test="1/2"),
+    Part("compiled kernels", ["tests/portable", "-m", "not long and not system"], COMPILED, in_test="1/1"),
+    Part("compiled kernels, device tests", ["tests/device", "-m", "kernels and not long"], COMPILED, in_test="1/1"),
     Part("long tests", ["-m", "long and not system"], thinned=2),
     Part("compiled kernels, long tests", ["tests/portable", "-m", "long and not system"], COMPILED, thinned=2),
     Part(
@@ -88,7 +88,7 @@ PARTS = [
     Part("discrete, asynchronous", DEVICE, {"MYDEVICE_OPTIONS": "kind=discrete,stream=async"}),
     Part("unified, inline", DEVICE, {"MYDEVICE_OPTIONS": "kind=unified,stream=inline"}),
     Part("minimal driver", DEVICE, {"MYDEVICE_OPTIONS": "devices=2", "MYDEVICE_DRIVER": str(MINIMAL)}),
-    Part("PoCL, lavapipe and clang", [*SYSTEM, "-m", "system and not long"], COMPILED, in_test=True, system=True),
+    Part("PoCL, lavapipe and clang", [*SYSTEM, "-m", "system and not long"], COMPILED, in_test="1/1", system=True),
     Part("PoCL, lavapipe and clang, long tests", [*SYSTEM, "-m", "system and long"], COMPILED, thinned=2, system=True),
     Part(
         "graphs on PoCL",
@@ -118,11 +118,11 @@ PARTS = [
 
 # With the part of the tests that is run, others at each commit.
 SMOKE = [
-    (Part("private surface of torch", ["tests/host/test_drift.py"]), ""),
-    (Part("torch.compile", [GENERATED[0], *GENERATED[-2:]], COMPILED), ""),
-    (Part("profiler, graphs, DLPack, what torch has", [*WHOLE, "-m", "not long"]), ""),
+    (Part("private surface of torch", ["tests/host/test_drift.py"]), "1/1"),
+    (Part("torch.compile", [GENERATED[0], *GENERATED[-2:]], COMPILED), "1/1"),
+    (Part("profiler, graphs, DLPack, what torch has", [*WHOLE, "-m", "not long"]), "1/1"),
     (Part("compiled kernels", ["tests/portable", "-m", "not long"], COMPILED), "1/6"),
-    (Part("compiled kernels, device tests", ["tests/device", "-m", "kernels and not long"], COMPILED), ""),
+    (Part("compiled kernels, device tests", ["tests/device", "-m", "kernels and not long"], COMPILED), "1/1"),
     (Part("unified, asynchronous", ["tests/device", "-m", "not long"]), "1/6"),
 ]
 
@@ -131,6 +131,11 @@ def commit() -> str:
     """What the sample depends on."""
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()[:12] or "0"
+
+
+def sample(taken: str) -> list[str]:
+    """Words for pytest: to take K of N tests."""
+    return [] if taken == "1/1" else ["--sample", f"{taken}:{commit()}"]
 
 
 def run(part: Part, jobs: str, extra: list[str]) -> tuple[int, float]:
@@ -157,16 +162,17 @@ def main() -> int:
     parser.add_argument("--system", action="store_true", help="what needs packages of the system, and that alone")
     parser.add_argument("--sample", metavar="K/N", help="that part of the device tests on the other kinds")
     options, words = parser.parse_known_args()
-    parts = [(part, []) for part in PARTS if part.in_test or options.all]
+    parts = [(part, sample(part.in_test)) for part in PARTS if part.in_test and not options.all]
+    parts += [(part, []) for part in PARTS if options.all]
     if options.sample and not options.all:
         for part in PARTS:
             if part.in_sample and not part.in_test:
                 k, n = map(int, options.sample.split("/"))
-                parts.append((part, ["--sample", f"{k}/{n * part.thinned}:{commit()}"]))
+                parts.append((part, sample(f"{k}/{n * part.thinned}")))
     if options.system:
         parts = [(part, extra) for part, extra in parts if part.system]
     if options.smoke:
-        parts = [(part, ["--sample", f"{sample}:{commit()}"] if sample else []) for part, sample in SMOKE]
+        parts = [(part, sample(taken)) for part, taken in SMOKE]
     if words:
         parts = [(Part("chosen"), words)]
     missing = system_packages.missing()

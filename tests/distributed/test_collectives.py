@@ -21,6 +21,7 @@ def test_G01_collectives(worlds, kind, check):
     worlds.get(kind).run(check)
 
 
+@pytest.mark.long
 @pytest.mark.requires("collective")
 def test_a_group_that_is_too_large_for_the_driver_is_staged(worlds):
     """A subgroup that is small enough is native."""
@@ -55,6 +56,7 @@ def test_a_native_group_needs_no_gloo(worlds):
         world.run(groups.without_gloo)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize(
     "kind",
     [

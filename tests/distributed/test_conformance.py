@@ -52,6 +52,7 @@ def test_G06_dtensors_are_the_cpus(run, name):
     assert outcome.checks["forward"] > 0
 
 
+@pytest.mark.long
 def test_G06_what_torchs_dtensor_cannot_do_is_skipped(run):
     outcome = run("nonzero")
     assert outcome.status == "skip"
@@ -87,7 +88,7 @@ def torchs(backend_package):
     return load("distributed")
 
 
-@pytest.mark.long_after_first
+@pytest.mark.long
 @pytest.mark.parametrize("name", TESTS)
 def test_G07_torchs_own_tests(torchs, two_devices, name):
     outcome = torchs.run(Case("distributed", name), "mydevice", 0)

@@ -56,6 +56,7 @@ def test_G03_a_dead_peer(worlds, engine, check):
         assert is_backend_error(mine, "process group '0' (rank 0 of 2)")
 
 
+@pytest.mark.long_after_first
 def test_G03_a_peer_that_does_not_come(worlds, engine):
     with worlds.own(engine()) as world:
         mine, other = answers(world, failures.the_peer_does_not_come)
@@ -108,7 +109,7 @@ def test_G03_a_message_that_does_not_come(worlds, engine):
     assert is_backend_error(mine, "recv")
 
 
-@pytest.mark.long_after_first
+@pytest.mark.long
 def test_G03_ranks_that_disagree_about_a_call(worlds, engine):
     """Its sizes, dtype, operation or root; the group is lost, the process and other groups stay usable."""
     with worlds.own(engine()) as world:
@@ -177,6 +178,7 @@ def test_G03_a_result_of_a_dead_collective_is_not_read(worlds, tmp_path):
     assert all(is_backend_error(outcome, "process group '0'") for outcomes in found for outcome in outcomes)
 
 
+@pytest.mark.long
 @pytest.mark.requires("collective")
 def test_G03_a_result_of_an_aborted_collective_is_not_read(worlds):
     with worlds.own(native(named=True)) as world:
@@ -191,6 +193,7 @@ def test_G03_a_program_that_aborts_goes_on(worlds, engine):
         world.run(failures.the_program_goes_on_after_it_aborts)
 
 
+@pytest.mark.long
 def test_G03_abort_twice_from_another_thread(worlds, engine):
     with worlds.own(engine()) as world:
         mine, other = answers(world, failures.another_thread_aborts)

@@ -77,6 +77,7 @@ def test_profiler(tmp_path):
     assert "Memset" in (tmp_path / "trace.json").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("backend_package")
 def test_testing_ops(tmp_path):
     """The rows of its table of failures are tested in device/test_check_op.py."""
@@ -87,6 +88,7 @@ def test_testing_ops(tmp_path):
     assert (tmp_path / "failures_dict.json").exists()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("backend_package")
 def test_coverage(tmp_path):
     """A table of the form that the page shows: which kernels there are, and so the numbers, differ."""

@@ -93,6 +93,7 @@ def test_emulate_over_other_drivers(built: Built, kind: str) -> None:
     assert {"stream.order", "event.elapsed", "fill.patterns", "copy.async"} <= report.passed
 
 
+@pytest.mark.long
 @crossed("language, stream", ("c", "async"), ("cpp", "inline"))
 def test_minimal_is_completed_by_emulate(built: Built, language: str, stream: str) -> None:
     driver = built.minimal if language == "c" else built.minimal_cpp
@@ -169,6 +170,7 @@ def test_a_card_without_host_functions_is_held_by_copies(built: Built) -> None:
     assert {"fault.sticky", "fault.streams", "fault.events", "fault.release", "fault.isolated"} <= report.passed
 
 
+@pytest.mark.long
 def test_a_card_without_callbacks_faults_at_once(built: Built) -> None:
     """The fault shim has no mark to put on its streams."""
     report = of_kind(built, "quiet_card", *only("fault.*", "lost.*"))

@@ -53,7 +53,9 @@ def test_every_part_runs_and_the_summary_says_which_failed(runner, tmp_path, mon
     for name, body in (("good", "pass"), ("bad", "assert 0"), ("last", "pass")):
         (tmp_path / f"test_{name}.py").write_text(f"def test_it():\n    {body}\n")
     parts = [
-        runner.Part(name, [str(tmp_path / f"test_{name}.py"), "-p", "no:cacheprovider"], in_test=name != "last")
+        runner.Part(
+            name, [str(tmp_path / f"test_{name}.py"), "-p", "no:cacheprovider"], in_test="1/1" * (name != "last")
+        )
         for name in ("bad", "good", "last")
     ]
     monkeypatch.setattr(runner, "PARTS", parts)
@@ -81,11 +83,11 @@ def test_a_sample_is_of_the_long_tests_and_of_each_other_kind(runner, monkeypatc
     whole = [arguments for arguments, sample in ran.values() if sample is None]
     assert whole == [
         ["-m", "not long and not system"],
-        runner.DEVICE,
         ["tests/portable", "-m", "not long and not system"],
         ["tests/device", "-m", "kernels and not long"],
     ]
-    others = [pair for pair in ran.values() if pair[1] is not None]
+    half, *others = [pair for pair in ran.values() if pair[1] is not None]
+    assert half == (runner.DEVICE, "1/2")
     compiled = [
         (["tests/portable", "-m", "long and not system"], "1/8"),
         ([*runner.GENERATED, "-m", "not long"], "1/4"),
@@ -95,15 +97,18 @@ def test_a_sample_is_of_the_long_tests_and_of_each_other_kind(runner, monkeypatc
     ran.clear()
     monkeypatch.setattr(sys, "argv", ["run.py"])
     assert runner.main() == 0
-    assert ran == {part.name: (part.arguments, None) for part in runner.PARTS if part.in_test and not part.system}
-    assert [arguments for arguments, _ in ran.values()] == whole
+    assert list(ran.values()) == [
+        (whole[0], None),
+        (runner.DEVICE, "1/2"),
+        *[(arguments, None) for arguments in whole[1:]],
+    ]
 
 
 def test_parts_that_need_system_packages_are_left_out_or_run_alone(runner, monkeypatch, capsys):
     ran = []
     monkeypatch.setattr(runner, "run", lambda part, jobs, extra: (ran.append(part.name), (0, 0.0))[1])
     monkeypatch.setattr(
-        runner, "PARTS", [runner.Part("plain", in_test=True), runner.Part("needy", in_test=True, system=True)]
+        runner, "PARTS", [runner.Part("plain", in_test="1/1"), runner.Part("needy", in_test="1/1", system=True)]
     )
     for words, missing, expected in (
         ([], "", ["plain", "needy"]),

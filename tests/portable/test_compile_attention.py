@@ -256,6 +256,7 @@ def test_flex_attention_gives_sums_and_extremes(device):
     compared(call, exact, qkv(), device, 1e-4)
 
 
+@pytest.mark.long
 def test_flex_attention_of_other_lengths_compiles_once(device):
     def call(q, k, v):
         return flex_attention(q, k, v, score_mod=lambda score, b, h, i, j: score + (j - i) * 0.1)

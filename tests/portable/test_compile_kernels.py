@@ -59,6 +59,7 @@ BP_KERNEL(generated, 1, Generated, BP_GLOBAL i64* BP_RESTRICT out) { if (BP_ITEM
     assert out.item() == 5 * 4 + 3 + 0 + 100
 
 
+@pytest.mark.long
 def test_a_kernel_has_no_more_tensors_than_a_launch_takes(device):
     def function(xs):
         return sum(xs[1:], xs[0]), sum(x * 2 for x in xs)

@@ -46,6 +46,7 @@ def test_F22_a_number_on_the_cpu_comes_first(device, case, dtype):
     same(got, wanted, 1e-4)
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("case", ["sum", "quotient", "where", "computed on the CPU first", "reduced", "scanned"])
 def test_F22_its_gradient_is_on_the_cpu(device, case):
     function, x = BESIDE[case], torch.randn(4, 5)

@@ -66,6 +66,7 @@ def test_F20_floats(device, device_module, case, dtype):
     both(device_module, MADE[case], torch.randn(ROWS).to(device, dtype))
 
 
+@pytest.mark.long
 def test_F20_whole_numbers(device, device_module):
     def function(x):
         return tuple(torch.randint(0, 2, (1001,), device=x.device, dtype=dtype) for dtype in (*WHOLE, *FLOATS[:2]))
@@ -266,7 +267,8 @@ def test_F20_in_a_wrapper_of_c(device, device_module):
         )
 
 
-@pytest.mark.parametrize("policy", ["wait", pytest.param("background", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["wait", "background"])
 def test_F20_whatever_the_policy_of_kernels_is(device, run_in_process, tmp_path, policy):
     """What takes the numbers has nothing to compute in its place while it is not compiled."""
     code = f"""

@@ -30,6 +30,7 @@ def failures(rows):
     return {case_id: row["message"] for case_id, row in rows.items() if row["status"] not in ("pass", "skip")}
 
 
+@pytest.mark.long
 def test_runtime_autograd_and_serialization_hold(tmp_path, name):
     rows = conformance(tmp_path, "--device", name, "--jobs", "1", "--suite", "runtime,autograd,serialization")
     assert len(rows) > 75

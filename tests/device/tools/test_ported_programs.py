@@ -66,6 +66,7 @@ def test_P01_a_training_for_cuda_gives_the_cpus_values_on_the_device(run, tmp_pa
     assert half["losses"] != device["losses"]
 
 
+@pytest.mark.long_after_first
 @pytest.mark.once
 @NAMED
 def test_P01_a_process_group_and_a_profile_for_cuda_are_the_devices(run, tmp_path, named):

@@ -202,6 +202,7 @@ def test_no_name_of_inductors_is_in_the_device_module(device_module):
     assert torch._C._get_privateuse1_backend_name() in common.device_codegens
 
 
+@pytest.mark.long
 def test_the_hook_of_inductor_registers_the_device(run_in_process, name):
     """From torch 2.15 on Inductor calls it instead of looking names up; also for a driver without kernels."""
     code = f"""
