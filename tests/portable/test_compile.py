@@ -44,6 +44,15 @@ FORWARD = {
         lambda: [real(3, 70, 70, dtype=torch.bfloat16)],
         1e-2,
     ),
+    "of two layouts, in whole blocks": (
+        lambda x, i, b: (x.t() + x, i.t() - i, b.t() ^ b),
+        lambda: [
+            real(128, 128),
+            torch.randint(-(2**40), 2**40, (64, 64)),
+            torch.randint(-9, 9, (80, 80)).to(torch.int8),
+        ],
+        1e-6,
+    ),
     "broadcast": (lambda x: (x[:, None, :] * x[None, :, :]).mean((0, 2)), lambda: [real(8, 16)], 1e-5),
     "masked loads": (lambda x: F.pad(torch.cat([x, x * 2], 1), (1, 2)), lambda: [real(*ROWS)], 0),
     "a part of a square": (lambda x: x.tril() + x.triu(), lambda: [real(16, 16)], 0),

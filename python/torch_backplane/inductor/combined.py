@@ -92,7 +92,11 @@ class CombinedKernel:
             "device": self.parts[0].device.index or 0,
         }
         code = IndentedBuffer()
-        write_arrays(code, {name: array for part in self.parts for name, array in part.shared.items()})
+        write_arrays(
+            code,
+            {name: array for part in self.parts for name, array in part.shared.items()},
+            {name: array for part in self.parts for name, array in part.arrays_of_blocks().items()},
+        )
         for i, part in enumerate(self.parts):
             code.writelines([f"const i64 p{i}_{name} = {value};" for name, value in part.lengths().items()])
         ends = self._write_ends(code)

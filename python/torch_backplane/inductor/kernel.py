@@ -80,7 +80,8 @@ class GroupKernel(LaidOutKernel):
         if index.is_number and not self._load_mask and name not in self.store_buffer_names:
             self.invariant_names.add(self.args.input(name))
         if not self._load_mask and self.lies_across(index):
-            array, _ = self.staged.setdefault(text, (f"block{len(self.staged)}", loaded))
+            block = f"block_{dtypes.REGISTER[loaded]}_{len(self.staged)}"
+            array, _ = self.staged.setdefault(text, (block, loaded))
             text = f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j]"
         elif self._load_mask:
             other = self._load_other if self._load_other is not None else 0
@@ -394,7 +395,7 @@ class GroupKernel(LaidOutKernel):
         """The expression in the wrapper that creates the kernel."""
         self.codegen_body()
         code = IndentedBuffer()
-        write_arrays(code, self.shared)
+        write_arrays(code, self.shared, self.arrays_of_blocks())
         code.splice(self.invariant)
         code.writeline(f"const i64 all_ = {self.tile_count()};")
         code.writeline("for (i64 at_ = BP_GROUP_ID(0); at_ < all_; at_ += BP_GROUPS(0)) {")
@@ -404,8 +405,9 @@ class GroupKernel(LaidOutKernel):
         return self.definition(code, self.takes(), self.per_item())
 
 
-def write_arrays(code: IndentedBuffer, shared: dict[str, tuple[str, str]]) -> None:
-    """Declare arrays of local memory: by name, type and size."""
+def write_arrays(code: IndentedBuffer, shared: dict[str, tuple[str, str]], blocks: dict[str, tuple[str, str]]) -> None:
+    """Declare arrays of local memory, by name: type and size. Those of blocks are a core's, the others a group's."""
+    code.writelines([f"BP_LOCAL_ARRAY({kind}, {one}, {size});" for one, (kind, size) in blocks.items()])
     if shared:
         code.writeline("#if BP_GROUP > 1")
         code.writelines([f"BP_LOCAL_ARRAY({kind}, {one}, {size});" for one, (kind, size) in shared.items()])

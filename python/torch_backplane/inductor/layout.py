@@ -151,7 +151,9 @@ class LaidOutKernel(SignedKernel):
             else:
                 code.writeline(f"const {index} {tree.name} = ({index})({value});")
         if self.across is not None:
-            name, end = self.across.name, f"bp_min_int(strip_ + {BLOCK[1]}, (i64){self.extent(self.across)})"
+            name, end, extent = self.across.name, f"strip_ + {BLOCK[1]}", self.extent(self.across)
+            if not extent.isdigit() or int(extent) % BLOCK[1]:
+                end = f"bp_min_int({end}, (i64){extent})"
             loop = f"for ({index} {name} = ({index})strip_; {name} < {end}; ++{name}) {{"
             self._stage(code, loop)
             code.writeline(loop)
@@ -161,8 +163,14 @@ class LaidOutKernel(SignedKernel):
             code.writeline("}")
 
     def _stage(self, code: IndentedBuffer, loop: str) -> None:
+        lanes, strip = BLOCK
+        arrays = self.arrays_of_blocks()
         for text, (array, dtype) in self.staged.items():
-            code.writeline(f"{dtypes.REGISTER[dtype]} {array}[{BLOCK[0] * BLOCK[1]}];")
+            kind, number = dtypes.REGISTER[dtype], f"({self.across.name} - strip_)"
+            is_turned = array in arrays
+            to = f"lines_{kind}[j * {strip} + {number}]" if is_turned else f"{array}[{number} * {lanes} + j]"
+            if not is_turned:
+                code.writeline(f"{kind} {array}[{lanes * strip}];")
             code.writeline("for (i32 j = 0; j < lanes_; ++j) {")
             with code.indent():
                 code.writeline(
@@ -171,6 +179,16 @@ class LaidOutKernel(SignedKernel):
                 code.writeline(loop)
                 with code.indent():
                     code.writelines(self.block_entries)
-                    code.writeline(f"{array}[({self.across.name} - strip_) * {BLOCK[0]} + j] = {text};")
+                    code.writeline(f"{to} = {text};")
                 code.writeline("}")
             code.writeline("}")
+            if is_turned:
+                code.writeline(f"BP_TRANSPOSE({array}, {lanes}, lines_{kind}, {strip}, {lanes}, {strip});")
+
+    def arrays_of_blocks(self) -> dict[str, tuple[str, str]]:
+        """Local arrays for what BP_TRANSPOSE takes, by name: type and size."""
+        found = {}
+        for array, dtype in self.staged.values():
+            if (kind := dtypes.REGISTER[dtype]) in dtypes.WORDS:
+                found[array] = found[f"lines_{kind}"] = kind, str(BLOCK[0] * BLOCK[1])
+        return found
