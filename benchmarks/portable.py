@@ -78,8 +78,8 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ("linear, 1 x 4096 x 4096", "functional.linear(token, weight)", torch.bfloat16, 1.3),
     ("linear, 16 x 4096 x 4096", "functional.linear(tokens, weight)", torch.bfloat16, 2.5),
     ("convolution, 3 x 3", "functional.conv2d(images, filters, padding=1)", torch.float32, 1.5),
-    ("convolution, depthwise", "functional.conv2d(images, deep, padding=1, groups=64)", torch.float32, None),
-    ("convolution, transposed", "functional.conv_transpose2d(images, grown, stride=2)", torch.float32, None),
+    ("convolution, depthwise", "functional.conv2d(images, deep, padding=1, groups=64)", torch.float32, 1.3),
+    ("convolution, transposed", "functional.conv_transpose2d(images, grown, stride=2)", torch.float32, 1.8),
     ("transposed copy, 1024 x 1024", "m.t().contiguous()", torch.float32, 1.3),
     ("transposed copy, 1024 x 1024", "m.t().contiguous()", torch.bfloat16, 1.3),
     ("add of a transposed one, 1024 x 1024", "m + m.t()", torch.float32, 1.3),
@@ -88,11 +88,11 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ("index_select, 4096 rows", "table.index_select(0, rows)", torch.float32, 1.3),
     ("gather, 1M", "m.gather(1, places)", torch.float32, 1.3),
     ("max pool", "functional.max_pool2d(images, 2)", torch.float32, 1.3),
-    ("max pool, backward", "torch.autograd.grad(largest, leaf, largest, retain_graph=True)", torch.float32, None),
+    ("max pool, backward", "torch.autograd.grad(largest, leaf, largest, retain_graph=True)", torch.float32, 2.0),
     ("attention over pages, 8 requests of 512 keys", "decode()", torch.float32, 0.5),
     ("attention over pages, 8 requests of 512 keys", "decode()", torch.bfloat16, 0.5),
     ("attention over pages, a prompt of 512", "prompt()", torch.float32, 1.2),
-    ("average pool, backward", "torch.autograd.grad(mean, leaf, mean, retain_graph=True)", torch.float32, None),
+    ("average pool, backward", "torch.autograd.grad(mean, leaf, mean, retain_graph=True)", torch.float32, 1.3),
 ]
 
 

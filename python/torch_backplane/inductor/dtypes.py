@@ -34,7 +34,7 @@ MEMORY = {
 """A dtype's type in memory; bp_load_<name> and bp_store_<name> convert elements."""
 NAMES = {**MEMORY, torch.bool: "bool", **NARROW}
 REGISTER = {**MEMORY, **dict.fromkeys(NARROW, "f32")}
-WORDS = {"i32", "u32", "f32", "i64", "u64", "f64"}  # of 4 or 8 bytes
+WORDS = {"i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8}  # their bytes
 
 # BP_DTYPE_* and BP_ATOMIC_* of a target.
 FLOAT64 = 1 << 9

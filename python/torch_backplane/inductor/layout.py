@@ -34,7 +34,7 @@ SCANNED_BYTES = 16
 SHORT_ROW = 16
 # If operands are contiguous along two axes, a core computes a block of so many lanes by so many elements of the other
 # axis: cache lines that are read across the lanes are used again.
-BLOCK = 64, 16
+BLOCK = 64, 64
 
 
 def power_of_two(n: int) -> int:
@@ -186,9 +186,14 @@ class LaidOutKernel(SignedKernel):
                 code.writeline(f"BP_TRANSPOSE({array}, {lanes}, lines_{kind}, {strip}, {lanes}, {strip});")
 
     def arrays_of_blocks(self) -> dict[str, tuple[str, str]]:
-        """Local arrays for what BP_TRANSPOSE takes, by name: type and size."""
-        found = {}
+        """Local arrays for what BP_TRANSPOSE takes, as many as have room, by name: type and size."""
+        found: dict[str, tuple[str, str]] = {}
+        room, size = self.local_bytes // 4, BLOCK[0] * BLOCK[1]
         for array, dtype in self.staged.values():
-            if (kind := dtypes.REGISTER[dtype]) in dtypes.WORDS:
-                found[array] = found[f"lines_{kind}"] = kind, str(BLOCK[0] * BLOCK[1])
+            kind = dtypes.REGISTER[dtype]
+            more = {array, f"lines_{kind}"} - set(found)
+            needed = dtypes.WORDS.get(kind, 0) * size * len(more)
+            if 0 < needed <= room:
+                room -= needed
+                found.update(dict.fromkeys(sorted(more), (kind, str(size))))
         return found
