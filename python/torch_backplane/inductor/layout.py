@@ -35,6 +35,8 @@ SHORT_ROW = 16
 # If operands are contiguous along two axes, a core computes a block of so many lanes by so many elements of the other
 # axis: cache lines that are read across the lanes are used again.
 BLOCK = 64, 64
+# Elements of that axis from which on the block is transposed in registers.
+TURNED = 16
 
 
 def power_of_two(n: int) -> int:
@@ -182,12 +184,16 @@ class LaidOutKernel(SignedKernel):
                     code.writeline(f"{to} = {text};")
                 code.writeline("}")
             code.writeline("}")
-            if is_turned:
-                code.writeline(f"BP_TRANSPOSE({array}, {lanes}, lines_{kind}, {strip}, {lanes}, {strip});")
+            if is_turned:  # whole vectors; what is behind the end is not read
+                rest = f"((i64){self.extent(self.across)} - strip_ + {TURNED - 1}) / {TURNED} * {TURNED}"
+                depth = f"bp_min_int({strip}, {rest})"
+                code.writeline(f"BP_TRANSPOSE({array}, {lanes}, lines_{kind}, {strip}, {lanes}, (i32){depth});")
 
     def arrays_of_blocks(self) -> dict[str, tuple[str, str]]:
         """Local arrays for what BP_TRANSPOSE takes, as many as have room, by name: type and size."""
         found: dict[str, tuple[str, str]] = {}
+        if self.across is None or (isinstance(self.across.numel, sympy.Integer) and self.across.numel < TURNED):
+            return found
         room, size = self.local_bytes // 4, BLOCK[0] * BLOCK[1]
         for array, dtype in self.staged.values():
             kind = dtypes.REGISTER[dtype]
