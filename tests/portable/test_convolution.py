@@ -144,6 +144,24 @@ def test_a_depthwise_weights_gradient_has_nothing_of_what_its_tap_does_not_reach
     assert (gradient[~gradient.isinf()] == 7 * 19).all()
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", ["depthwise", "depthwise transposed"])
+def test_an_infinite_weight_does_not_meet_the_zeros_around_a_depthwise_source(device, name, last):
+    call, (x, w, _), options = inputs(name, torch.float32, bias=False)
+    w[1, 0, 0, 0] = float("inf")
+    result = call(x.abs().to(device, memory_format=torch.channels_last if last else None), w.to(device), **options)
+    assert result.isnan().sum() == 0
+    assert 0 < result[:, 1].isinf().sum() < result[:, 1].numel()
+    assert result.isinf().sum() == result[:, 1].isinf().sum()
+
+
+def test_a_gradient_of_no_points_is_zero(device):
+    grad, x, w = (torch.ones(shape, device=device) for shape in ((1, 4, 0, 0), (1, 4, 2, 2), (4, 1, 1, 1)))
+    mask = [False, True, False]
+    found = torch.ops.aten.convolution_backward(grad, x, w, [0], [1, 1], [0, 0], [1, 1], False, [0, 0], 4, mask)[1]
+    assert found.abs().sum() == 0
+
+
 @pytest.mark.parametrize("name", ["groups", "depthwise", "line", "transposed", "phases"])
 def test_bias(device, ran, name):
     call, tensors, options = inputs(name, torch.float32, bias=True)

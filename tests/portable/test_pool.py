@@ -175,3 +175,11 @@ def test_a_place_that_the_input_does_not_have_is_an_error(device):
         aten.max_pool2d_with_indices_backward(
             torch.ones(1, 1, 1, 1, device=device), x, [2], [2], [0], [1], False, places
         ).cpu()
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_gradient_of_a_mean_of_integers_is_divided(device, layout):
+    x = torch.ones(1, 2, 4, 4, dtype=torch.int64).to(device, memory_format=layout)
+    grad = torch.full((1, 2, 2, 2), 9, device=device)
+    found = aten.avg_pool2d_backward(grad, x, [2, 2], [2, 2], [0, 0], False, True, None)
+    assert found.flatten().tolist() == [2] * 32

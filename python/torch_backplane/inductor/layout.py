@@ -187,7 +187,7 @@ class LaidOutKernel(SignedKernel):
             if is_turned:  # whole vectors; what is behind the end is not read
                 rest = f"((i64){self.extent(self.across)} - strip_ + {TURNED - 1}) / {TURNED} * {TURNED}"
                 depth = f"bp_min_int({strip}, {rest})"
-                code.writeline(f"BP_TRANSPOSE({array}, {lanes}, lines_{kind}, {strip}, {lanes}, (i32){depth});")
+                code.writeline(f"BP_TRANSPOSE({array}, {lanes}, lines_{kind}, {strip}, BP_PER_ITEM, (i32){depth});")
 
     def arrays_of_blocks(self) -> dict[str, tuple[str, str]]:
         """Local arrays for what BP_TRANSPOSE takes, as many as have room, by name: type and size."""

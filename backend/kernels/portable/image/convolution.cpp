@@ -29,7 +29,7 @@ using Triple = std::array<int64_t, kDims>;  // z, y, x
 constexpr int64_t kEnoughGroups = 128;
 constexpr int64_t kSplitDepth = 1024;  // the least points per group, where groups share a gradient of the weight
 constexpr int64_t kMostPhases = 64;
-constexpr int64_t kMostBlockBytes = 131072;            // of the second-level cache
+constexpr int64_t kFirstCacheBytes = 32768, kSecondCacheBytes = 131072;  // as much of them as a block takes
 constexpr int64_t kEnoughProducts = int64_t{1} << 22;  // from here on, a launch per phase costs less than the products with zeros
 
 // The call's arguments about the windows.
@@ -155,14 +155,14 @@ struct Block {
   int64_t y, x;
 };
 
-// No block: there are no taps, or too many for the local memory.
-std::optional<Block> block_of(const Walk& walk, const bp_target_properties& target, int64_t bytes, bool by_channel) {
+// Of at most so many bytes of local memory. No block: there are no taps, or the points that they read are too many.
+std::optional<Block> block_of(const Walk& walk, const bp_target_properties& target, int64_t bytes, bool by_channel, int64_t most) {
   const auto reach = [&](size_t d) { return (walk.taps[d] - 1) * std::abs(walk.step[d]); };
   const auto rounded_up = [](int64_t size, int64_t step) { return (size + step - 1) / step * step; };
   const int64_t lanes = std::max<int64_t>(target.vector_bytes / bytes, 1);
   Block block{};
   block.by_channel = by_channel;
-  block.elements = std::min<int64_t>(target.local_bytes, by_channel ? kMostBlockBytes : kMostBlockBytes / 4) * 2 / 3 / bytes;
+  block.elements = std::min<int64_t>(target.local_bytes, most) * 2 / 3 / bytes;
   const bool is_line = !by_channel && walk.grid[1] == 1;
   block.rows = is_line ? 1 : 4;
   block.step = lanes * (is_line ? 4 : by_channel || walk.grid[2] > lanes ? 2 : 1);
@@ -190,8 +190,10 @@ std::optional<Block> block_of(const Walk& walk, const bp_target_properties& targ
 std::optional<Block> block_of(const Task& task, const Walk& walk, const bp_target_properties& target, int64_t bytes) {
   const bool is_last = task.weight ? task.a_m == 1 && task.a_p != 1 : !task.out.is_contiguous();
   const bool by_channel = is_last && task.m == 1 && task.source.stride(1) == 1;
-  const std::optional<Block> block = by_channel ? block_of(walk, target, bytes, true) : std::nullopt;
-  return block ? block : block_of(walk, target, bytes, false);
+  std::optional<Block> block;
+  if (by_channel) block = block_of(walk, target, bytes, true, kSecondCacheBytes);
+  if (!block) block = block_of(walk, target, bytes, false, kFirstCacheBytes);
+  return block ? block : block_of(walk, target, bytes, false, kSecondCacheBytes);
 }
 
 bool run(const Task& task, const Windows& windows, const Walk& walk) {
@@ -203,6 +205,10 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   const int64_t points = volume(walk.grid), taps = volume(walk.taps), groups = windows.groups;
   const int64_t n = task.weight ? task.channels * taps : task.batch * points;
   const int64_t k = task.weight ? task.batch * points : task.channels * taps;
+  if (task.weight && k == 0) {
+    task.out.zero_();
+    return true;
+  }
 
   const auto bytes = static_cast<int64_t>(c10::elementSize(sum_dtype(dtype)));
   Tiles tiles = tiles_of(target, bytes, false);

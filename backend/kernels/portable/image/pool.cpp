@@ -158,8 +158,8 @@ bool run(const Pool& op, const Windows& windows, const at::Tensor& to, const at:
   for (const Triple* triple : {&windows.size, &windows.stride, &windows.padding, &windows.dilation}) arguments.all(*triple);
   for (const Extents* extents : {&t, &f, &i}) arguments.all(extents->strides);
   arguments.words(windows.count_padding, windows.divisor);
-  const int64_t tasks = t.sizes[0] * t.sizes[2] * (lanes_c ? t.sizes[3] : t.sizes[1]);
-  const int64_t groups = target.is_host() ? tasks : to.numel() / function->group + 1;
+  const int64_t lanes = lanes_c ? t.sizes[1] : t.sizes[4];
+  const int64_t groups = target.is_host() ? to.numel() / lanes : to.numel() / function->group + 1;
   launch_function(device, *function, static_cast<uint64_t>(groups), arguments);
   return true;
 }
