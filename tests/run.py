@@ -138,6 +138,14 @@ def sample(taken: str) -> list[str]:
     return [] if taken == "1/1" else ["--sample", f"{taken}:{commit()}"]
 
 
+def part_of(text: str) -> str:
+    """K/N, of an argument."""
+    k, _, n = text.partition("/")
+    if not (k.isdigit() and n.isdigit() and 1 <= int(k) <= int(n)):
+        raise argparse.ArgumentTypeError(f"K/N is needed, such as 1/16, not {text!r}")
+    return text
+
+
 def run(part: Part, jobs: str, extra: list[str]) -> tuple[int, float]:
     """Run one part; its exit status and seconds."""
     print(f"\n==== {part.name} {' '.join(extra)}", flush=True)
@@ -160,7 +168,9 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="the whole matrix")
     parser.add_argument("--smoke", action="store_true", help="what another torch may break")
     parser.add_argument("--system", action="store_true", help="what needs packages of the system, and that alone")
-    parser.add_argument("--sample", metavar="K/N", help="that part of the device tests on the other kinds")
+    parser.add_argument(
+        "--sample", metavar="K/N", type=part_of, help="that part of the device tests on the other kinds"
+    )
     options, words = parser.parse_known_args()
     parts = [(part, sample(part.in_test)) for part in PARTS if part.in_test and not options.all]
     parts += [(part, []) for part in PARTS if options.all]

@@ -104,6 +104,15 @@ def test_a_sample_is_of_the_long_tests_and_of_each_other_kind(runner, monkeypatc
     ]
 
 
+def test_a_wrong_sample_is_refused_before_anything_runs(runner, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "run", lambda *_: pytest.fail("a part ran"))
+    for wrong in ("5/4", "0/4", "4", "a/b", "1/4:seed"):
+        monkeypatch.setattr(sys, "argv", ["run.py", "--sample", wrong])
+        with pytest.raises(SystemExit):
+            runner.main()
+        assert "K/N is needed, such as 1/16" in capsys.readouterr().err
+
+
 def test_parts_that_need_system_packages_are_left_out_or_run_alone(runner, monkeypatch, capsys):
     ran = []
     monkeypatch.setattr(runner, "run", lambda part, jobs, extra: (ran.append(part.name), (0, 0.0))[1])

@@ -128,3 +128,19 @@ def test_an_error_names_its_operator_after_many_kernels_that_report(device):
         assert torch.compile(lambda x, place, i=i: x[place] + i)(x, place).shape == (1, ROWS[1])
     with pytest.raises(IndexError, match="nll_loss: index 7 is out of range for 3 elements"):
         torch.nn.functional.nll_loss(x[:1, :3], torch.tensor([7], device=device)).item()
+
+
+@pytest.mark.parametrize(("kib", "turned"), [(64, 0), (128, 1), (1024, 2)])
+def test_blocks_are_transposed_in_registers_as_far_as_local_memory_has_room(device, monkeypatch, kib, turned):
+    x, y = torch.randn(128, 100), torch.randn(100, 128)
+    monkeypatch.setattr(
+        compiler, "target", lambda number=-1, of=compiler.target: replace(of(number), local_bytes=kib << 10)
+    )
+    torch._dynamo.reset()
+
+    with torch._inductor.config.patch(force_disable_caches=True):
+        got, codes = run_and_get_code(
+            torch.compile(lambda a, b, y: a.t() + b.t() * y), *(one.to(device) for one in (x, x + 1, y))
+        )
+    assert torch.allclose(got.cpu(), x.t() + (x + 1).t() * y)
+    assert codes[0].count("BP_TRANSPOSE(") == (turned if compiler.target(0).group_size == 1 else 0)

@@ -183,3 +183,17 @@ def test_the_gradient_of_a_mean_of_integers_is_divided(device, layout):
     grad = torch.full((1, 2, 2, 2), 9, device=device)
     found = aten.avg_pool2d_backward(grad, x, [2, 2], [2, 2], [0, 0], False, True, None)
     assert found.flatten().tolist() == [2] * 32
+
+
+@pytest.mark.parametrize("pool", [F.max_pool2d, F.avg_pool2d, lambda x, *_: F.adaptive_avg_pool2d(x, (4, 3))])
+def test_many_planes(device, pool):
+    """A core takes whole planes of many, and rows of few."""
+    x = torch.randn(2, 40, 9, 11)
+    results = []
+    for where in (device, "cpu"):
+        leaf = x.to(where).requires_grad_()
+        y = pool(leaf, 3, 2, 1)
+        y.sin().sum().backward()
+        results.append((y.detach().cpu(), leaf.grad.cpu()))
+    for mine, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs)
