@@ -9,6 +9,6 @@ BACKPLANE_LIBRARY(backplane, m) {
       "Tensor(a!) out, *, float scale, SymInt max_query_len, bool causal=True, int window=0, float softcap=0, Tensor? sinks=None, "
       "Tensor? alibi_slopes=None, Tensor? k_scale=None, Tensor? v_scale=None) -> ()");
   m.def(
-      "paged_write(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor slots, *, Tensor? k_scale=None, "
-      "Tensor? v_scale=None) -> ()");
+      "paged_write(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor slots, *, "
+      "Tensor(c!)? k_scale=None, Tensor(d!)? v_scale=None) -> ()");
 }

@@ -16,6 +16,8 @@ LIMIT = 1 << 25
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+MOST = {torch.int8: 127.0, **{one: torch.finfo(one).max for one in FLOAT8}}
+"""The largest number of an element of 8 bits."""
 
 _library = torch.library.Library("backplane", "FRAGMENT")
 
@@ -37,8 +39,23 @@ def _need_tensor(
 
 
 def _check_cache(key_cache: torch.Tensor, value_cache: torch.Tensor, size: int) -> None:
-    _need_tensor("key_cache", key_cache, (None, None, None, size), FLOATS + FLOAT8)
+    _need_tensor("key_cache", key_cache, (None, None, None, size), (*FLOATS, *MOST))
     _need_tensor("value_cache", value_cache, tuple(key_cache.shape), (key_cache.dtype,))
+
+
+def _check_scales(cache: torch.Tensor, k_scale: torch.Tensor | None, v_scale: torch.Tensor | None) -> None:
+    if _are_of_rows(k_scale, v_scale):
+        _need(cache.dtype in MOST, "scales of rows need a cache of 8 bits", cache.dtype)
+        for name, one in {"k_scale": k_scale, "v_scale": v_scale}.items():
+            _need(one is not None, "k_scale and v_scale must both be of rows", f"no {name}")
+            _need_tensor(name, one, tuple(cache.shape[:3]), (torch.float32,))  # type: ignore[arg-type]
+    else:
+        _need(cache.dtype != torch.int8, "a cache of int8 needs a k_scale and a v_scale of rows", k_scale)
+        _check_numbers(1, k_scale=k_scale, v_scale=v_scale)
+
+
+def _are_of_rows(*scales: torch.Tensor | None) -> bool:
+    return any(one is not None and one.dim() == 3 for one in scales)
 
 
 def _check_numbers(count: int, **numbers: torch.Tensor | None) -> None:
@@ -80,7 +97,7 @@ def _check_attention(
     _need(window >= 0, "window must be 0, for none, or more", window)
     _need(softcap >= 0, "softcap must be 0, for none, or more", softcap)
     _check_numbers(heads, sinks=sinks, alibi_slopes=alibi_slopes)
-    _check_numbers(1, k_scale=k_scale, v_scale=v_scale)
+    _check_scales(key_cache, k_scale, v_scale)
 
 
 def _check_write(
@@ -98,13 +115,14 @@ def _check_write(
     _check_cache(key_cache, value_cache, key.shape[2])
     _need_tensor("slots", slots, (None,), (torch.int32, torch.int64))
     _need(slots.shape[0] <= key.shape[0], f"slots must be at most {key.shape[0]}, one for each row", slots.shape[0])
-    _check_numbers(1, k_scale=k_scale, v_scale=v_scale)
+    _check_scales(key_cache, k_scale, v_scale)
 
 
 def _attend(*operands: torch.Tensor, **options: Any) -> None:
     """Request by request, in pieces of its queries."""
     _check_attention(*operands, **options)
     query, key_cache, value_cache, block_table, seq_lens, query_starts, out = operands
+    scales = options.pop("k_scale", None), options.pop("v_scale", None)
     slots, starts = block_table.shape[1] * key_cache.shape[1], query_starts.tolist()
     for request, (seen, start, stop) in enumerate(zip(seq_lens.tolist(), starts, starts[1:], strict=False)):
         if not (0 <= seen <= slots and 0 <= start <= stop <= query.shape[0]):
@@ -113,7 +131,8 @@ def _attend(*operands: torch.Tensor, **options: Any) -> None:
                 f"{stop} of {query.shape[0]}"
             )
         pages = block_table[request, : -(-seen // key_cache.shape[1])]
-        keys, values = (_lines(one, pages, seen) for one in (key_cache, value_cache))
+        caches = zip((key_cache, value_cache), scales, strict=True)
+        keys, values = (_lines(cache, scale, pages, seen) for cache, scale in caches)
         piece = max(1, LIMIT // max(1, query.shape[1] * seen))
         for first in range(start, stop, piece):
             rows = slice(first, min(first + piece, stop))
@@ -121,11 +140,14 @@ def _attend(*operands: torch.Tensor, **options: Any) -> None:
             out[rows] = _attended(query[rows].float(), keys, values, places, **options).to(out.dtype)
 
 
-def _lines(cache: torch.Tensor, pages: torch.Tensor, count: int) -> torch.Tensor:
+def _lines(cache: torch.Tensor, scale: torch.Tensor | None, pages: torch.Tensor, count: int) -> torch.Tensor:
     """The first ``count`` of a request's keys or values, (heads, count, size) in float32."""
     is_wide = cache.dtype not in FLOAT8
     found = (cache if is_wide else cache.view(torch.uint8)).index_select(0, pages)
-    return (found if is_wide else found.view(cache.dtype)).float().flatten(0, 1)[:count].transpose(0, 1)
+    found = (found if is_wide else found.view(cache.dtype)).float()
+    if scale is not None:
+        found = found * (scale.index_select(0, pages)[..., None] if _are_of_rows(scale) else scale.float())
+    return found.flatten(0, 1)[:count].transpose(0, 1)
 
 
 def _attended(
@@ -141,14 +163,10 @@ def _attended(
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
     alibi_slopes: torch.Tensor | None = None,
-    k_scale: torch.Tensor | None = None,
-    v_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Queries (queries, heads, size) at these places among the keys."""
     queries = query.transpose(0, 1).unflatten(0, (keys.shape[0], -1)) * scale  # (heads of the cache, sharing, ...)
     scores = (queries @ keys[:, None].transpose(-1, -2)).flatten(0, 1)  # (heads, queries, keys)
-    if k_scale is not None:
-        scores = scores * k_scale.float()
     if softcap:
         scores = torch.tanh(scores / softcap) * softcap
     away = torch.arange(keys.shape[1], device=query.device) - places[:, None]
@@ -161,8 +179,7 @@ def _attended(
     if sinks is not None:  # a key of value 0
         scores = torch.cat([scores, sinks.float().view(-1, 1, 1).expand(*scores.shape[:2], 1)], -1)
     weights = torch._safe_softmax(scores, -1)[..., : keys.shape[1]]
-    found = (weights.unflatten(0, (keys.shape[0], -1)) @ values[:, None]).flatten(0, 1).transpose(0, 1)
-    return found if v_scale is None else found * v_scale.float()
+    return (weights.unflatten(0, (keys.shape[0], -1)) @ values[:, None]).flatten(0, 1).transpose(0, 1)
 
 
 def _write(*operands: torch.Tensor, k_scale: torch.Tensor | None = None, v_scale: torch.Tensor | None = None) -> None:
@@ -171,11 +188,17 @@ def _write(*operands: torch.Tensor, k_scale: torch.Tensor | None = None, v_scale
     kept = slots != -1
     pages, places = slots[kept] // key_cache.shape[1], slots[kept] % key_cache.shape[1]
     for rows, cache, scale in ((key, key_cache, k_scale), (value, value_cache, v_scale)):
-        found = rows[: slots.shape[0]][kept]
-        found = found if scale is None else found.float() / scale.float()
+        found, most = rows[: slots.shape[0]][kept], MOST.get(cache.dtype, torch.inf)
+        if scale is not None and _are_of_rows(scale):  # that of a row that is not finite is infinite: it reads as NaN
+            largest = found.float().abs().nan_to_num(torch.inf, torch.inf).amax(-1, keepdim=True) / most
+            scale.index_put_((pages, places), largest[..., 0])
+            found = torch.where((largest > 0) & (largest < torch.inf), found.float() / largest, 0)
+        elif scale is not None:
+            found = found.float() / scale.float()
+        if cache.dtype in MOST:
+            found = (found if cache.dtype in FLOAT8 else found.round()).clamp(-most, most).to(cache.dtype)
         if cache.dtype in FLOAT8:
-            most = torch.finfo(cache.dtype).max
-            found, cache = found.clamp(-most, most).to(cache.dtype).view(torch.uint8), cache.view(torch.uint8)
+            found, cache = found.view(torch.uint8), cache.view(torch.uint8)
         cache.index_put_((pages, places), found.to(cache.dtype))
 
 

@@ -78,16 +78,19 @@ def floats(dtype):
 
 
 def paged(dtype):
-    """Caches of the dtype and of float8, single tokens and prompts."""
+    """Caches of the dtype, of float8 and of int8, single tokens and prompts."""
     pages, starts = torch.zeros(2, 1, dtype=torch.int32, device=DEVICE), torch.arange(3, device=DEVICE)
-    for cache in (dtype, torch.float8_e4m3fn):
+    for cache in (dtype, torch.float8_e4m3fn, torch.int8):
         keys, values = torch.zeros(1, 16, 2, 128, device=DEVICE).to(cache).split(64, -1)
         for count in (1, 4):
             rows = torch.ones(2 * count, 8, 64, device=DEVICE, dtype=dtype)
-            torch.ops.backplane.paged_write(rows[:, :2], rows[:, :2], keys, values, torch.arange(count, device=DEVICE))
+            scale = torch.ones(1, 16, 2, device=DEVICE)
+            scales = {"k_scale": scale, "v_scale": scale.clone()} if cache == torch.int8 else {}
+            slots = torch.arange(count, device=DEVICE)
+            torch.ops.backplane.paged_write(rows[:, :2], rows[:, :2], keys, values, slots, **scales)
             words = {"scale": 0.125, "max_query_len": count, "sinks": rows[0, :, 0].contiguous(), "softcap": 1.0}
             given = rows, keys, values, pages, starts[:2] + count, starts * count
-            torch.ops.backplane.paged_attention(*given, rows.clone(), **words)
+            torch.ops.backplane.paged_attention(*given, rows.clone(), **words, **scales)
 
 
 def generated(dtype):

@@ -48,21 +48,29 @@ def formula(
     for request, length in enumerate(seq_lens.tolist()):
         start, stop = query_starts[request : request + 2].tolist()
         at = [(int(block_table[request, key // page]), key % page) for key in range(length)]
-        lines = [torch.stack([cache[one].double() for one in at]) for cache in (key_cache, value_cache) if at]
+        both = (key_cache, k_scale), (value_cache, v_scale)
+        lines = [torch.stack([widened(cache, factor, one) for one in at]) for cache, factor in both if at]
         for row in range(start, stop):
             place = length - (stop - row)
             away = torch.arange(length) - place
             seen = (away <= 0 if causal else away < length) & (away.abs() < (window or length + place + 1))
             for head in range(query.shape[1]):
                 keys, values = (one[seen, head * key_cache.shape[2] // query.shape[1]] for one in lines)
-                scores = keys @ query[row, head].double() * scale * (1 if k_scale is None else k_scale.double())
+                scores = keys @ query[row, head].double() * scale
                 scores = softcap * (scores / softcap).tanh() if softcap else scores
                 if alibi_slopes is not None:
                     scores = scores + alibi_slopes[head].double() * away[seen]
                 powers = scores.exp()
                 total = powers.sum() + (0 if sinks is None else sinks[head].double().exp())
-                out[row, head] = (powers / total) @ values * (1 if v_scale is None else v_scale.double())
+                out[row, head] = (powers / total) @ values
     return out
+
+
+def widened(cache, scale, place):
+    """A row of each head."""
+    if scale is None:
+        return cache[place].double()
+    return cache[place].double() * (scale[place][:, None] if scale.dim() == 3 else scale).double()
 
 
 def computed(place, operands):
@@ -113,6 +121,26 @@ def test_K15_options(device, ran, queries, options):
 def test_K15_a_cache_of_float8(device, ran, cache, dtype):
     scales = {"k_scale": torch.tensor(0.7), "v_scale": torch.tensor(1.9)}
     check(device, ran, made(queries=[1, 1, 2, 3, 20], cache=cache, dtype=dtype) | scales)
+
+
+@pytest.mark.parametrize("cache", [torch.int8, *FLOAT8])
+@pytest.mark.parametrize(
+    "options", [{}, {"window": PAGE + 3, "softcap": 2.0, "sinks": torch.ones(4)}], ids=["", "options"]
+)
+def test_K15_a_cache_with_scales_of_rows(device, ran, cache, options):
+    operands = made(queries=[1, 1, 2, 3, 20]) | options
+    for name, scale in (("key_cache", "k_scale"), ("value_cache", "v_scale")):
+        rows = operands[name] * torch.randint(1, 9, operands[name].shape[:3])[..., None]
+        operands[scale] = rows.abs().amax(-1) / (127 if cache == torch.int8 else 300)
+        rows = rows / operands[scale][..., None]
+        operands[name] = (rows.nan_to_num(3).round() if cache == torch.int8 else rows).to(cache)
+    operands["k_scale"], operands["v_scale"] = apart(operands["k_scale"] / 4), apart(operands["v_scale"])
+    check(device, ran, operands)
+
+
+def apart(scale):
+    """With strides of their own, as in a page that has them beside the rows."""
+    return torch.stack([scale.transpose(1, 2)] * 3, -1)[..., 1].transpose(1, 2)
 
 
 @pytest.mark.long_after_first
@@ -175,6 +203,7 @@ WRONG = {
     "softcap": (-1.0, "softcap must be"),
     "sinks": (torch.ones(3), "sinks must be 4"),
     "k_scale": (torch.ones(2), "k_scale must be 1"),
+    "v_scale": (torch.ones(1, 1, 1), "scales of rows need a cache of 8 bits"),
 }
 
 
@@ -184,6 +213,13 @@ def test_K15_wrong_operands_are_errors(device, name):
     operands = made([20, 50], [2, 3]) | {name: value}
     for place in (device, "cpu"):
         with pytest.raises(ValueError, match=text):
+            computed(place, operands)
+
+
+def test_K15_int8_without_scales_of_rows_is_an_error(device):
+    operands = made([20, 50], cache=torch.int8) | {"k_scale": torch.ones(1)}
+    for place in (device, "cpu"):
+        with pytest.raises(ValueError, match="a cache of int8 needs"):
             computed(place, operands)
 
 
@@ -220,6 +256,40 @@ def test_K15_writing(device, ran, dtype, cache):
         got = written(device)
     assert torch.equal(got, expected)
     assert torch.equal(written("cpu"), expected)
+
+
+@pytest.mark.parametrize("cache", [torch.int8, *FLOAT8])
+@pytest.mark.parametrize("dtype", each(FLOATS))
+def test_K15_writing_with_scales_of_rows(device, ran, dtype, cache):
+    """The largest of each row becomes the largest number of 8 bits; a row of zeros is 0, one that is not finite NaN."""
+    key, value = (torch.randn(7, 3, 70).to(dtype) * 30 for _ in range(2))
+    key[3, 1], value[0, 2, 69], value[2, 0, 5] = 0, torch.nan, -torch.inf
+    slots = torch.tensor([PAGE, -1, 2 * PAGE + 5, 0, PAGE - 1])
+    most = 127.0 if cache == torch.int8 else torch.finfo(cache).max
+
+    def written(place):
+        pages, scales = torch.zeros(4, PAGE, 3, 140).to(cache), torch.zeros(2, 4, PAGE, 3)
+        pages, scales = on(place, pages), apart(on(place, scales).flatten(0, 1)).unflatten(0, (2, 4))
+        words = {"k_scale": scales[0], "v_scale": scales[1]}
+        ops.paged_write(*on(place, [key, value]), *pages.split(70, -1), on(place, slots), **words)
+        return pages.cpu().float().view(-1, 3, 140), scales.cpu().flatten(1, 2)
+
+    with ran("paged_write"):
+        got, scales = written(device)
+    same, same_scales = written("cpu")
+    assert torch.equal(got, same)
+    torch.testing.assert_close(scales, same_scales, rtol=1e-6, atol=0)
+    at = slots[slots >= 0]
+    for rows, part, scale in zip((key, value), got.split(70, -1), scales, strict=True):
+        rows, found = rows[:5][slots >= 0].float(), part[at]
+        top = rows.abs().amax(-1)
+        fine = rows.isfinite().all(-1)
+        assert (found * scale[at][..., None])[~fine].isnan().all()
+        near = 0.51 / 127 if cache == torch.int8 else 0.14
+        assert ((found * scale[at][..., None] - rows).abs()[fine] <= near * top[fine][:, None]).all()
+        assert (found.abs().amax(-1)[fine & (top > 0)] == most).all()
+    assert scales[1].isinf().sum() == 2
+    assert not got[[1, PAGE + 1, -1]].any()
 
 
 @pytest.mark.parametrize("slot", [-2, 4 * PAGE])

@@ -205,7 +205,7 @@ def test_S03_latent_attention_is_refused_by_name(folder, monkeypatch):
 def test_S03_attention_that_is_not_computed_is_refused_by_name(folder):
     with (
         pytest.raises(Exception, match="kv_cache_dtype not supported"),
-        engine(folder("llama"), kv_cache_dtype="int8_per_token_head"),
+        engine(folder("llama"), kv_cache_dtype="int4_per_token_head"),
     ):
         pass
 

@@ -108,11 +108,23 @@ def prompts(count=4, seed=5, longest=40):
     return [torch.randint(3, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
 
 
-def greedy(model, prompts, count):
+class RoundedCache(transformers.DynamicCache):
+    """Of keys and values that a function has rounded; (batch, heads, tokens, size) each."""
+
+    def __init__(self, rounded):
+        super().__init__()
+        self.rounded = rounded
+
+    def update(self, keys, values, *others, **options):
+        return super().update(self.rounded(keys), self.rounded(values), *others, **options)
+
+
+def greedy(model, prompts, count, rounded=None):
     model.generation_config.eos_token_id = None
     found = []
     for prompt in prompts:
-        row = model.generate(torch.tensor([prompt]), max_new_tokens=count, do_sample=False, use_cache=True)
+        cache = {} if rounded is None else {"past_key_values": RoundedCache(rounded)}
+        row = model.generate(torch.tensor([prompt]), max_new_tokens=count, do_sample=False, use_cache=True, **cache)
         found.append(row[0, len(prompt) :].tolist())
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -18,13 +18,15 @@ from vllm.v1.kv_cache_interface import EncoderOnlyAttentionSpec, KVCacheLayout
 from torch_backplane import _backend
 
 FLOAT8 = {"fp8": torch.float8_e4m3fn, "fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
+SCALED = {"int8_per_token_head": torch.int8, "fp8_per_token_head": torch.float8_e4m3fn}
+"""Each head of a token has a scale of its own, in float32 behind its elements."""
 
 
 class PagedAttentionBackend(AttentionBackend):
     """What vLLM may ask of :class:`PagedAttention`."""
 
     supported_dtypes: ClassVar[list[torch.dtype]] = [torch.float16, torch.bfloat16, torch.float32]
-    supported_kv_cache_dtypes: ClassVar[list[str]] = ["auto", "float16", "bfloat16", *FLOAT8]
+    supported_kv_cache_dtypes: ClassVar[list[str]] = ["auto", "float16", "bfloat16", *FLOAT8, *SCALED]
     forward_includes_kv_cache_update = False
 
     @staticmethod
@@ -41,6 +43,13 @@ class PagedAttentionBackend(AttentionBackend):
     def get_builder_cls() -> type[Builder]:
         """The preparation of a step."""
         return Builder
+
+    @classmethod
+    def customize_spec(cls, spec: Any) -> Any:
+        """With memory for the scales of heads."""
+        if spec.state_content_bytes is not None or not spec.kv_quant_mode.is_per_token_head:
+            return spec
+        return replace(spec, state_content_bytes=2 * (spec.head_size + torch.float32.itemsize))
 
     @classmethod
     def supported_kv_cache_layouts(cls) -> tuple[KVCacheLayout, ...]:
@@ -121,6 +130,8 @@ class PagedAttention(AttentionImpl[Step]):
         self.num_heads, self.num_kv_heads, self.head_size = num_heads, num_kv_heads or num_heads, head_size
         self.scale, self.attn_type, self.kv_cache_dtype = float(scale), attn_type, kv_cache_dtype
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
+        if kv_cache_dtype in SCALED and head_size % torch.float32.itemsize:
+            raise NotImplementedError(f"{kv_cache_dtype} with heads of {head_size} is not served on {_backend.device}")
         slopes = None if alibi_slopes is None else torch.tensor(alibi_slopes, device=_backend.device)
         self.options: dict[str, Any] = {"window": sliding_window or 0, "softcap": logits_soft_cap or 0.0}
         self.options |= {"sinks": sinks, "alibi_slopes": slopes}
@@ -132,6 +143,11 @@ class PagedAttention(AttentionImpl[Step]):
         if self.attn_type == AttentionType.ENCODER_ONLY:
             return tuple(one[:, None] for one in rows), {}
         lines, kind = cache.transpose(1, 2), FLOAT8.get(self.kv_cache_dtype)
+        if self.kv_cache_dtype in SCALED:
+            keys, k_scale, values, v_scale = lines.split([self.head_size, torch.float32.itemsize] * 2, -1)
+            kind = SCALED[self.kv_cache_dtype]
+            scales = {"k_scale": k_scale.view(torch.float32)[..., 0], "v_scale": v_scale.view(torch.float32)[..., 0]}
+            return (keys.view(kind), values.view(kind)), scales
         if kind is None:
             return lines.split(self.head_size, -1), {}
         return lines.view(kind).split(self.head_size, -1), {"k_scale": layer._k_scale, "v_scale": layer._v_scale}

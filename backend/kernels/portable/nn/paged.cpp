@@ -34,7 +34,7 @@ bool is_rows(const at::Tensor& tensor, c10::Device device) {
 bool is_cache(const at::Tensor& tensor, c10::Device device) {
   const c10::ScalarType dtype = tensor.scalar_type();
   return is_lines(tensor, 4, device) && (dtype == c10::kFloat || dtype == c10::kHalf || dtype == c10::kBFloat16 ||
-                                         dtype == c10::kFloat8_e4m3fn || dtype == c10::kFloat8_e5m2);
+                                         dtype == c10::kFloat8_e4m3fn || dtype == c10::kFloat8_e5m2 || dtype == c10::kChar);
 }
 
 bool are_caches(const at::Tensor& keys, const at::Tensor& values, c10::Device device) {
@@ -50,6 +50,26 @@ bool is_places(const at::Tensor& tensor, int64_t dim, c10::Device device) {
 bool is_numbers(const at::Tensor& tensor, int64_t count, c10::Device device) {
   return !tensor.defined() || (is_float(tensor) && tensor.device() == device && tensor.numel() == count && tensor.is_contiguous());
 }
+
+// The scales of a cache: none, a number each for all elements, or one for each head of a token.
+struct Scales {
+  at::Tensor keys, values;
+
+  bool are_of_rows() const { return (keys.defined() && keys.dim() == 3) || (values.defined() && values.dim() == 3); }
+  // An int8 cache needs those of rows.
+  bool fit(const at::Tensor& cache, c10::Device device) const {
+    if (!are_of_rows()) return cache.scalar_type() != c10::kChar && is_numbers(keys, 1, device) && is_numbers(values, 1, device);
+    return cache.element_size() == 1 && is_float32(keys, device) && is_float32(values, device) &&
+           keys.sizes() == cache.sizes().slice(0, 3) && values.sizes() == keys.sizes() && values.strides() == keys.strides();
+  }
+  // Of pages, tokens and heads.
+  int64_t stride(int64_t dim) const { return are_of_rows() ? keys.stride(dim) : 0; }
+
+ private:
+  static bool is_float32(const at::Tensor& tensor, c10::Device device) {
+    return tensor.defined() && tensor.scalar_type() == c10::kFloat && tensor.device() == device && tensor.layout() == c10::kStrided;
+  }
+};
 
 // Adds a parameter, and the definition of its elements.
 class Operands {
@@ -85,7 +105,7 @@ class Operands {
 struct Tile {
   int64_t queries, heads, rows, step, keys, pitch;
 
-  int64_t bytes(bool is_host) const { return 4 * (rows * pitch * (is_host ? 2 : 1) + keys * pitch + rows * keys + 3 * rows + 2 * keys); }
+  int64_t bytes(bool is_host) const { return 4 * (rows * pitch * (is_host ? 2 : 1) + keys * pitch + rows * keys + 3 * rows + 4 * keys); }
 };
 
 // keys: 0: a head is too large for the target's local memory.
@@ -114,8 +134,8 @@ bool attend(Call& call) {
                    &seq_lens = call.tensor(4), &query_starts = call.tensor(5), &out = call.tensor(6);
   const double scale = call[7].toDouble(), softcap = call[11].toDouble();
   const int64_t window = call[10].toInt();
-  const at::Tensor sinks = call.tensor_or_none(12), slopes = call.tensor_or_none(13), k_scale = call.tensor_or_none(14),
-                   v_scale = call.tensor_or_none(15);
+  const at::Tensor sinks = call.tensor_or_none(12), slopes = call.tensor_or_none(13);
+  const Scales scales{call.tensor_or_none(14), call.tensor_or_none(15)};
   const c10::Device device = query.device();
   if (!is_rows(query, device) || !is_rows(out, device) || out.sizes() != query.sizes() || !are_caches(key_cache, value_cache, device) ||
       !is_places(block_table, 2, device) || !is_places(seq_lens, 1, device) || !is_places(query_starts, 1, device)) {
@@ -125,7 +145,7 @@ bool attend(Call& call) {
   const int64_t requests = seq_lens.size(0);
   if (heads % kv_heads != 0 || key_cache.size(3) != size || block_table.size(0) != requests || query_starts.size(0) != requests + 1 ||
       window < 0 || !(softcap >= 0) || !is_numbers(sinks, heads, device) || !is_numbers(slopes, heads, device) ||
-      !is_numbers(k_scale, 1, device) || !is_numbers(v_scale, 1, device)) {
+      !scales.fit(key_cache, device)) {
     return false;
   }
   if (query.numel() == 0 || requests == 0) return true;
@@ -146,18 +166,25 @@ bool attend(Call& call) {
   operands.places(query_starts, "starts", "STARTS(i)");
   if (sinks.defined()) operands.read(sinks, "sinks", "SINK(h)", "sinks, h");
   if (slopes.defined()) operands.read(slopes, "slopes", "SLOPE(h)", "slopes, h");
-  operands.scale(k_scale, "k_scale", "K_SCALE", "k_scale, 0");
-  operands.scale(v_scale, "v_scale", "V_SCALE", "v_scale, 0");
-  unit.record().define("HAS_SINKS", sinks.defined()).define("HAS_SLOPES", slopes.defined());
+  if (scales.are_of_rows()) {
+    operands.read(scales.keys, "k_factors", "K_FACTOR(i)", "k_factors, i");
+    operands.read(scales.values, "v_factors", "V_FACTOR(i)", "v_factors, i");
+    unit.define("K_SCALE", Literal("1.0f")).define("V_SCALE", Literal("1.0f"));
+  } else {
+    operands.scale(scales.keys, "k_scale", "K_SCALE", "k_scale, 0");
+    operands.scale(scales.values, "v_scale", "V_SCALE", "v_scale, 0");
+  }
+  unit.record().define("HAS_SINKS", sinks.defined()).define("HAS_SLOPES", slopes.defined()).define("HAS_FACTORS", scales.are_of_rows());
   unit.define("CAUSAL", call[9].toBool()).define("CAPPED", softcap != 0).define_if(key_cache.scalar_type() == c10::kHalf, "IS_F16");
   unit.define("SIZE", size).define("PITCH", tile.pitch).define("QUERIES", tile.queries).define("HEADS", tile.heads);
   unit.define("ROWS", tile.rows).define("STEP", tile.step).define("KEYS", tile.keys).define("ACROSS", target.is_host() && tile.rows > 4);
-  const Function* function = unit.find(1, 19);
+  const Function* function = unit.find(1, 22);
   if (function == nullptr) return false;
   arguments.add(report_record(device.index()));
   const int64_t splits = heads / kv_heads / tile.heads;
   arguments.words(requests, tokens, kv_heads, splits, query.stride(0), query.stride(1), out.stride(0), out.stride(1));
   arguments.words(key_cache.size(0), key_cache.size(1), key_cache.stride(0), key_cache.stride(1), key_cache.stride(2));
+  arguments.words(scales.stride(0), scales.stride(1), scales.stride(2));
   arguments.words(block_table.stride(0), block_table.size(1), window == 0 ? kNoWindow : std::min(window, kNoWindow));
   arguments.words(report_site("paged_attention"), word_of(scale, c10::kFloat), word_of(softcap, c10::kFloat));
   launch_function(device.index(), *function, static_cast<uint64_t>((tokens / tile.queries + requests) * kv_heads * splits), arguments);
@@ -168,12 +195,11 @@ bool attend(Call& call) {
 bool write(Call& call) {
   const at::Tensor &key = call.tensor(0), &value = call.tensor(1), &key_cache = call.tensor(2), &value_cache = call.tensor(3),
                    &slots = call.tensor(4);
-  const at::Tensor k_scale = call.tensor_or_none(5), v_scale = call.tensor_or_none(6);
+  const Scales scales{call.tensor_or_none(5), call.tensor_or_none(6)};
   const c10::Device device = key.device();
   if (!is_rows(key, device) || !is_rows(value, device) || key.scalar_type() != value.scalar_type() || key.sizes() != value.sizes() ||
       !are_caches(key_cache, value_cache, device) || !is_places(slots, 1, device) || slots.size(0) > key.size(0) ||
-      key.size(1) != key_cache.size(2) || key.size(2) != key_cache.size(3) || !is_numbers(k_scale, 1, device) ||
-      !is_numbers(v_scale, 1, device)) {
+      key.size(1) != key_cache.size(2) || key.size(2) != key_cache.size(3) || !scales.fit(key_cache, device)) {
     return false;
   }
   const int64_t tokens = slots.size(0), heads = key.size(1);
@@ -188,14 +214,24 @@ bool write(Call& call) {
   operands.read(key, "keys", "K(i)", "keys, i");
   operands.read(value, "values", "V(i)", "values, i");
   operands.places(slots, "slots", "SLOT(i)");
-  operands.scale(k_scale, "k_scale", "K_SCALE", "k_scale, 0");
-  operands.scale(v_scale, "v_scale", "V_SCALE", "v_scale, 0");
-  unit.record().define("MOST", kind == c10::kFloat8_e4m3fn ? 448 : kind == c10::kFloat8_e5m2 ? 57344 : 0);
-  const Function* function = unit.find(1, 13);
+  const uint32_t group = target_of(device.index()).properties.group_size;
+  if (scales.are_of_rows()) {
+    unit.file("rows.bpc").index(false).define("ROW_ITEMS", group).write("k_factors", c10::kFloat).write("v_factors", c10::kFloat);
+    unit.define("ROUNDED(x)", kind == c10::kChar ? Literal("bp_rint(x)") : Literal("(x)"));
+    arguments.write(scales.keys);
+    arguments.write(scales.values);
+  } else {
+    operands.scale(scales.keys, "k_scale", "K_SCALE", "k_scale, 0");
+    operands.scale(scales.values, "v_scale", "V_SCALE", "v_scale, 0");
+  }
+  unit.record().define("SCALES_ROWS", scales.are_of_rows());
+  unit.define("MOST", kind == c10::kFloat8_e4m3fn ? 448 : kind == c10::kFloat8_e5m2 ? 57344 : kind == c10::kChar ? 127 : 0);
+  const Function* function = unit.find(scales.are_of_rows() && group == 1 ? 16 : 1, 16);
   if (function == nullptr) return false;
   arguments.add(report_record(device.index()));
   arguments.words(tokens, heads, key.size(2), key.stride(0), key.stride(1), value.stride(0), value.stride(1));
   arguments.words(key_cache.size(0) * key_cache.size(1), key_cache.size(1), key_cache.stride(0), key_cache.stride(1), key_cache.stride(2));
+  arguments.words(scales.stride(0), scales.stride(1), scales.stride(2));
   arguments.add(report_site("paged_write"));
   launch_function(device.index(), *function, static_cast<uint64_t>(tokens * heads), arguments);
   raise_visible_reports(device.index());
