@@ -32,13 +32,15 @@ PROMPTS = tiny_models.prompts(3, seed=11)
         ({"tensor_parallel_size": 2}, "staged"),
         ({"pipeline_parallel_size": 2}, "native"),
         ({"pipeline_parallel_size": 2}, "staged"),
+        ({"tensor_parallel_size": 2, "enable_expert_parallel": True}, "native"),
     ],
-    ids=["tensors", "tensors staged", "pipeline", "pipeline staged"],
+    ids=["tensors", "tensors staged", "pipeline", "pipeline staged", "experts"],
 )
 def test_S06_two_devices(folder, expected, options, transport, monkeypatch):
     monkeypatch.setenv("MYDEVICE_DIST", transport)
-    with engine(folder("llama"), **options) as llm:
-        assert tokens(llm, PROMPTS, COUNT) == expected("llama", PROMPTS, COUNT)
+    name = "qwen3_moe" if "enable_expert_parallel" in options else "llama"
+    with engine(folder(name), **options) as llm:
+        assert tokens(llm, PROMPTS, COUNT) == expected(name, PROMPTS, COUNT)
 
 
 @pytest.mark.long
@@ -162,13 +164,19 @@ def test_S06_a_server(folder, expected, tmp_path):
 
 
 @pytest.mark.long
-def test_S06_a_server_of_two_replicas(folder, expected, tmp_path):
-    """Each on a device: both have computed tokens."""
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("llama", ()), ("qwen3_moe", ()), ("qwen3_moe", ("--enable-expert-parallel",))],
+    ids=["dense", "experts in parts", "whole experts"],
+)
+def test_S06_a_server_of_two_replicas(folder, expected, tmp_path, name, words):
+    """Each on a device: both have computed tokens, at the same time and then one of them alone."""
     prompts = tiny_models.prompts(8, seed=13)
-    with served(folder("llama"), tmp_path / "log", "--data-parallel-size", "2") as (_, port):
+    with served(folder(name), tmp_path / "log", "--data-parallel-size", "2", *words) as (_, port):
         with ThreadPoolExecutor(8) as clients:
             found = list(clients.map(lambda prompt: answered(port, prompt), prompts))
+        assert answered(port, prompts[0]) == found[0]
         metrics = asked(port, "/metrics")[1]
-    assert found == expected("llama", prompts, COUNT)
+    assert found == expected(name, prompts, COUNT)
     counts = re.findall(r'^vllm:generation_tokens_total{engine="(.)".* (\S+)$', metrics, re.M)
     assert {engine for engine, count in counts if float(count) > 0} == {"0", "1"}, counts

@@ -177,11 +177,9 @@ def made(folder, **options):
     [
         ("prefill_context_parallel_size", "llama", {"prefill_context_parallel_size": 2}),
         ("cpu_offload_gb", "llama", {"cpu_offload_gb": 1.0}),
-        ("enable_expert_parallel", "qwen3_moe", {"enable_expert_parallel": True}),
         ("speculation", "llama", {"speculative_config": {"method": "ngram_gpu", "num_speculative_tokens": 2}}),
         ("4 workers on 2 devices", "llama", {"tensor_parallel_size": 4}),
         ("4 workers on 2 devices", "llama", {"tensor_parallel_size": 2, "data_parallel_size": 2}),
-        ("mixtures of experts with data_parallel_size", "qwen3_moe", {"data_parallel_size": 2}),
         ("several nodes", "llama", {"nnodes": 2, "tensor_parallel_size": 2}),
     ],
 )

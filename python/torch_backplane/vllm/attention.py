@@ -28,6 +28,7 @@ class PagedAttentionBackend(AttentionBackend):
     supported_dtypes: ClassVar[list[torch.dtype]] = [torch.float16, torch.bfloat16, torch.float32]
     supported_kv_cache_dtypes: ClassVar[list[str]] = ["auto", "float16", "bfloat16", *FLOAT8, *SCALED]
     forward_includes_kv_cache_update = False
+    supports_sliding_window = supports_sink = classmethod(lambda cls: True)
 
     @staticmethod
     def get_name() -> str:
@@ -55,16 +56,6 @@ class PagedAttentionBackend(AttentionBackend):
     def supported_kv_cache_layouts(cls) -> tuple[KVCacheLayout, ...]:
         """The lines of a head in a page are together, keys beside values."""
         return (KVCacheLayout.LBHNC,)
-
-    @classmethod
-    def supports_sliding_window(cls) -> bool:
-        """Keys at a distance."""
-        return True
-
-    @classmethod
-    def supports_sink(cls) -> bool:
-        """A score of each head without a value."""
-        return True
 
     @classmethod
     def supports_device_cpu_query_lens_mismatch(cls) -> bool:

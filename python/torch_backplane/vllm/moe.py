@@ -29,7 +29,6 @@ class GroupedExperts(UnquantizedFusedMoEMethod):
         """Refuse what is not computed here."""
         wrong = {
             f"the activation {layer.activation.value}": layer.activation.value not in ACTIVATIONS,
-            "expert parallelism": layer.expert_map is not None,
             "LoRA of experts": self.moe.is_lora_enabled,
             "a router with a bias and without groups": getattr(layer, "e_score_correction_bias", None) is not None
             and not getattr(layer, "num_expert_group", None),
@@ -50,10 +49,13 @@ class GroupedExperts(UnquantizedFusedMoEMethod):
     ) -> torch.Tensor:
         """The sum of each token's experts by their weights; (tokens, hidden)."""
         count, chosen = topk_ids.shape
+        here = layer.w13_weight.shape[0]
+        if layer.expert_map is not None:  # -1 for experts of other devices, which are last here, without weights
+            topk_ids = layer.expert_map[topk_ids]
+            topk_ids = torch.where(topk_ids < 0, here, topk_ids)
         experts, order = topk_ids.flatten().sort(stable=True)
-        ends = torch.searchsorted(
-            experts, torch.arange(layer.w13_weight.shape[0], device=x.device, dtype=experts.dtype), right=True
-        ).to(torch.int32)
+        numbers = torch.arange(here, device=x.device, dtype=experts.dtype)
+        ends = torch.searchsorted(experts, numbers, right=True).to(torch.int32)
         weights = topk_weights.flatten()[order, None].to(x.dtype)
         rows = x[order // chosen]
         if layer.apply_router_weight_on_input:
@@ -62,13 +64,15 @@ class GroupedExperts(UnquantizedFusedMoEMethod):
         rows = self._product(ACTIVATIONS[layer.activation.value](gate) * up, layer, "w2", experts, ends)
         if not layer.apply_router_weight_on_input:
             rows = rows * weights
+        if layer.expert_map is not None:
+            rows = torch.where((experts < here)[:, None], rows, 0)
         return torch.empty_like(rows).index_copy_(0, order, rows).view(count, chosen, -1).sum(1)
 
     def _product(
         self, rows: torch.Tensor, layer: Any, name: str, experts: torch.Tensor, ends: torch.Tensor
     ) -> torch.Tensor:
         found = F.grouped_mm(rows, getattr(layer, f"{name}_weight").transpose(1, 2), offs=ends)
-        return found + getattr(layer, f"{name}_bias")[experts] if self.moe.has_bias else found
+        return found + getattr(layer, f"{name}_bias")[experts.clamp(max=len(ends) - 1)] if self.moe.has_bias else found
 
 
 def register() -> None:

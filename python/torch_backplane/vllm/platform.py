@@ -43,13 +43,11 @@ class BackplanePlatform(Platform):
         *("fp8", "fp8_per_tensor", "fp8_per_channel", "fp8_per_block"),
     ]
 
-    @classmethod
-    def import_kernels(cls) -> None:
-        """None: vLLM's compiled operators are CUDA's, and torch's are the device's."""
-
-    @classmethod
-    def import_ir_kernels(cls) -> None:
-        """None: vLLM's own operators run by their definitions."""
+    # vLLM's compiled operators are CUDA's, and its own run by their definitions. Caches are found by a layer's name.
+    import_kernels = import_ir_kernels = check_runner_kv_caches_multi_layer = classmethod(lambda cls: None)
+    # For Dynamo attention is one operator, else it traces the branch that runs while memory is measured. Graphs are of
+    # steps that decode (check_and_update_config), and layers with and without a window keep caches of two lengths.
+    opaque_attention_op = support_static_graph_mode = support_hybrid_kv_cache = classmethod(lambda cls: True)
 
     @classmethod
     def register_triton_kernel_overrides(cls) -> None:
@@ -139,14 +137,9 @@ class BackplanePlatform(Platform):
         return f"{HERE}.lora.Adapters"
 
     @classmethod
-    def opaque_attention_op(cls) -> bool:
-        """Attention is one operator for Dynamo, else it traces the branch that runs while memory is measured."""
-        return True
-
-    @classmethod
-    def support_static_graph_mode(cls) -> bool:
-        """Of steps that decode: check_and_update_config chooses."""
-        return True
+    def get_device_communicator_cls(cls) -> str:
+        """Collectives by torch.distributed."""
+        return f"{HERE}.communicator.Communicator"
 
     @classmethod
     def get_static_graph_wrapper_cls(cls) -> str:
@@ -157,12 +150,3 @@ class BackplanePlatform(Platform):
     def get_pass_manager_cls(cls) -> str:
         """Inductor's passes of vLLM."""
         return f"{HERE}.compilation.PassManager"
-
-    @classmethod
-    def support_hybrid_kv_cache(cls) -> bool:
-        """Layers with and without a window keep caches of different lengths."""
-        return True
-
-    @classmethod
-    def check_runner_kv_caches_multi_layer(cls) -> None:
-        """Several attention layers of one index are fine: caches are found by a layer's name."""

@@ -21,7 +21,6 @@ def refused(config: Any) -> list[str]:
         "the V2 model runner: unset VLLM_USE_V2_MODEL_RUNNER": config.use_v2_model_runner,
         "decode_context_parallel_size": parallel.decode_context_parallel_size > 1,
         "prefill_context_parallel_size": parallel.prefill_context_parallel_size > 1,
-        "enable_expert_parallel": parallel.enable_expert_parallel,
         "enable_eplb": parallel.enable_eplb,
         "enable_dbo": parallel.enable_dbo,
         "several nodes (nnodes)": parallel.nnodes > 1,
@@ -35,7 +34,6 @@ def refused(config: Any) -> list[str]:
         found |= {
             "latent attention (MLA): unset VLLM_MLA_DISABLE": model.use_mla,
             "models with a recurrent state (Mamba, linear attention)": model.is_hybrid or model.has_inner_state,
-            "mixtures of experts with data_parallel_size": model.is_moe and parallel.data_parallel_size > 1,
             "experts of quantized weights": model.is_moe and model.quantization is not None,
             "models that attend to images in both directions (mm_prefix)": model.is_mm_prefix_lm,
         }
