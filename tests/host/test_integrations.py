@@ -236,6 +236,18 @@ def test_versions_within_those_tried(library, monkeypatch, silent, version):
     assert_arranged(fakelib)
 
 
+@pytest.mark.parametrize(("version", "names"), [("1.2.9", CPU), ("1.3.0rc1", CHIP)])
+def test_a_step_for_some_of_the_versions(library, monkeypatch, silent, version, names):
+    words = 'integration.words("it says chip", "fakelib.extra: nothing", releases="<1.2")\n'
+    library(version, arranged=ARRANGED.replace('"fakelib.extra"', '"fakelib.extra", releases=">=1.3"') + words)
+    installed(monkeypatch, "auto")
+    import fakelib.extra
+
+    assert_arranged(fakelib)
+    assert names == fakelib.extra.NAMES
+    assert outcome().done == ("auto is chip", "chip is a name")[: len(names)]
+
+
 @pytest.mark.parametrize(
     ("core", "reason"),
     [

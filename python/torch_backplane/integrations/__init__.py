@@ -190,11 +190,11 @@ def _imported(name: str, module: ModuleType, again: bool = False) -> None:
         if _adapted.get(name) is module and not again:
             return
         _adapted[name] = module
-    if not _is_supported(library) or name not in (steps := _integration(library).modules):
+    if not _is_supported(library) or name not in (integration := _integration(library)).modules:
         return
-    patch = _patches[library]
+    patch, version = _patches[library], str(_outcomes[library].version)
     try:
-        words = [step(module, patch) for step in steps[name]]
+        words = [step(module, patch) for step in integration.steps(name, version)]
     except Exception as error:
         reason = str(error) if isinstance(error, Unexpected) else f"{type(error).__name__}: {error}"
         return _give_up(library, reason)

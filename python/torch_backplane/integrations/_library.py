@@ -32,45 +32,53 @@ class Integration:
 
     def __init__(self, distribution: str, tried: str) -> None:
         self.distribution, self.tried = distribution, tried
-        self.modules: dict[str, list[Step]] = {}
+        self.modules: dict[str, list[tuple[str, Step]]] = {}
 
-    def after(self, module: str) -> Callable[[Step], Step]:
+    def after(self, module: str, releases: str = "") -> Callable[[Step], Step]:
         """Decorate a step that runs after the import of ``module``, a name such as ``accelerate.state``.
 
         It does not cause the import. A step imports other modules only if the library's module has done so already.
+
+        Args:
+            module: the module's name.
+            releases: those of the tried versions that the step is for, such as ``<1.13``; by default all.
         """
 
         def add(step: Step) -> Step:
-            self.modules.setdefault(module, []).append(step)
+            self.modules.setdefault(module, []).append((releases, step))
             return step
 
         return add
 
-    def words(self, done: str, *functions: str, **words: str) -> None:
+    def words(self, done: str, *functions: str, releases: str = "", **words: str) -> None:
         """Add steps that only call :meth:`Patch.words`.
 
         Args:
             done: what the steps do, in words.
             *functions: a module and functions and methods of it: ``"accelerate.state: function Class.method"``.
+            releases: as in :meth:`after`.
             **words: the replacement of each word; by default the device's name for ``cuda``.
         """
         for text in functions:
             name, _, names = text.partition(":")
 
-            @self.after(name)
+            @self.after(name, releases)
             def say(module: Any, patch: Patch, names: str = names) -> str:
                 patch.words(module, names, **(words or {"cuda": _backend.device}))
                 return done
 
     def knows(self, version: str) -> bool:
         """Whether the version is one of those tried; a pre-release counts as its release."""
-        from packaging.specifiers import SpecifierSet
-        from packaging.version import InvalidVersion, Version
+        from packaging.version import InvalidVersion
 
         try:
-            return SpecifierSet(self.tried).contains(Version(version).base_version)
+            return _is_among(self.tried, version)
         except InvalidVersion:
             return False
+
+    def steps(self, module: str, version: str) -> list[Step]:
+        """The steps after the import of a module, in this version of the library."""
+        return [step for releases, step in self.modules.get(module, []) if _is_among(releases, version)]
 
 
 class Patch:
@@ -162,6 +170,14 @@ class Patch:
         """Restore what was changed, the last change first."""
         while self._undo:
             self._undo.pop()()
+
+
+def _is_among(releases: str, version: str) -> bool:
+    """Whether a specifier contains the version; a pre-release counts as its release."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    return SpecifierSet(releases).contains(Version(version).base_version)
 
 
 def _say(layers: list[Any], code: CodeType, words: dict[str, str] | None = None) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch_backplane import _backend
 from torch_backplane.integrations._library import Integration, Patch
 
-integration = Integration("transformers", tried=">=5.19,<5.25")
+integration = Integration("transformers", tried=">=5.16,<5.25")
 
 # is_torch_cuda_available stays torch's: it decides whether packages of CUDA kernels are used.
 integration.words(
@@ -29,12 +29,40 @@ integration.words(
 # Compiled unless disable_compile is set, as on cuda; the layers of an offloaded cache are copied on a separate stream.
 integration.words(
     "generate() compiles with a static cache, and offloads caches",
-    "transformers.generation.utils: GenerationMixin._valid_auto_compile_criteria DeferredStopCheck.__init__",
+    "transformers.generation.utils: GenerationMixin._valid_auto_compile_criteria",
     "transformers.cache_utils: Cache.update",
 )
+_BATCHING = "transformers.generation.continuous_batching"
+# The thread of 5.16 sets no current device.
 integration.words(
     "generate_batch() runs on the model's device",
-    "transformers.generation.continuous_batching.continuous_api: ContinuousBatchingManager._run_generation_loop",
+    f"{_BATCHING}.continuous_api: ContinuousBatchingManager._run_generation_loop",
+    releases=">=5.17",
+)
+# The function has moved.
+integration.words(
+    "generate_batch() sizes its cache by the device's memory",
+    f"{_BATCHING}.requests: get_device_and_memory_breakdown",
+    releases="<5.21",
+)
+integration.words(
+    "generate_batch() sizes its cache by the device's memory",
+    f"{_BATCHING}.utils: get_device_and_memory_breakdown",
+    releases=">=5.21",
+)
+# From 5.19 on, these ask torch for the module of the device.
+integration.words(
+    "generate_batch() has the device's streams, pools and graphs",
+    f"{_BATCHING}.continuous_api: ContinuousBatchProcessor.__del__ ContinuousBatchProcessor.update_batch",
+    f"{_BATCHING}.continuous_api: ContinuousBatchingManager.stop",
+    f"{_BATCHING}.initialization: decide_use_cuda_graphs",
+    f"{_BATCHING}.input_outputs: ContinuousBatchingIOs.__init__ ContinuousBatchingIOs._transfer_inputs",
+    f"{_BATCHING}.input_outputs: HostDeviceIOPair.__init__ HostDeviceIOPair.transfer_outputs_d2h",
+    f"{_BATCHING}.input_outputs: ContinuousBatchingAsyncIOs.__init__",
+    f"{_BATCHING}.model_runner: ModelRunner.compute_batch ModelRunner._capture_graph",
+    f"{_BATCHING}.offloading_manager: OffloadingManager._stream_ctx",
+    f"{_BATCHING}.utils: get_cuda_pools mem_pool_ctx",
+    releases="<5.19",
 )
 
 
@@ -94,31 +122,26 @@ def trainer_utilities(module: Any, patch: Patch) -> str:
     return "memory metrics are the device's"
 
 
-@integration.after("transformers.generation.continuous_batching.requests")
-@integration.after("transformers.generation.continuous_batching.utils")
-def continuous_batching_memory(module: Any, patch: Patch) -> str:
-    """``generate_batch()``: as much cache as the device has memory for. From 5.21 on the function is in ``utils``."""
-    name = "get_device_and_memory_breakdown"
-    function = getattr(module, name, None)
-    if function is not None and "torch" in function.__code__.co_names:  # and not one that calls the other
-        patch.words(module, name, cuda=_backend.device)
-    return "generate_batch() sizes its cache by the device's memory"
-
-
-@integration.after("transformers.generation.continuous_batching.utils")
+@integration.after(f"{_BATCHING}.utils", releases=">=5.19")
 def continuous_batching(module: Any, patch: Patch) -> str:
     """``generate_batch()`` captures graphs."""
     patch.value(module, "DEVICE_TYPE_TO_GRAPH_NAME", lambda known: {**known, _backend.device: known["cuda"]})
     return "generate_batch() captures graphs"
 
 
-@integration.after("transformers.generation.continuous_batching.input_outputs")
-def continuous_batching_in_turns(module: Any, patch: Patch) -> str:
-    """``use_async_batching=True``. What the current stream fills, another copies, which has to wait for it."""
+@integration.after(f"{_BATCHING}.input_outputs", releases=">=5.19")
+def continuous_batching_devices(module: Any, patch: Patch) -> str:
+    """``use_async_batching=True``."""
     in_turns = module.ContinuousBatchingAsyncIOs
     patch.value(in_turns, "_supported_device_types", lambda known: (*known, _backend.device))
+    return "generate_batch() prepares a batch while another runs"
 
-    @patch(in_turns, "get_model_kwargs", takes="self")
+
+@integration.after(f"{_BATCHING}.input_outputs")
+def continuous_batching_in_turns(module: Any, patch: Patch) -> str:
+    """``use_async_batching=True``. What the current stream fills, another copies, which has to wait for it."""
+
+    @patch(module.ContinuousBatchingAsyncIOs, "get_model_kwargs", takes="self")
     def get_model_kwargs(kwargs: Any, self: Any, *args: Any, **options: Any) -> Any:
         _wait_for_current(self.h2d_stream)
         return kwargs(self, *args, **options)
@@ -126,7 +149,7 @@ def continuous_batching_in_turns(module: Any, patch: Patch) -> str:
     return "generate_batch() prepares a batch while another runs"
 
 
-@integration.after("transformers.generation.continuous_batching.model_runner")
+@integration.after(f"{_BATCHING}.model_runner")
 def continuous_batching_order(module: Any, patch: Patch) -> str:
     """Inputs are filled on the current stream, and read on another that does not wait for it: on any device a race."""
 
@@ -138,9 +161,9 @@ def continuous_batching_order(module: Any, patch: Patch) -> str:
     return "generate_batch() computes when its inputs are ready"
 
 
-@integration.after("transformers.distributed.utils")
+@integration.after("transformers.distributed.utils", releases=">=5.19")
 def parallel_models(module: Any, patch: Patch) -> str:
-    """``tp_plan="auto"``."""
+    """``DistributedConfig(tp_size=2)``. Before 5.19, torch chooses for a device that is not in the library's list."""
     from torch_backplane.process_group import backend_name
 
     patch.value(module, "DISTRIBUTED_BACKEND_MAP", lambda known: {**known, _backend.device: backend_name()})
