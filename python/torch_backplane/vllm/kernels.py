@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from vllm.v1.sample.ops import topk_topp_sampler
+
+from torch_backplane import compiler
+from torch_backplane.integrations._library import Patch
+
+TOP_K_BYTES = 65792
+"""Of local memory, for vLLM's kernel that finds the largest logits; with fewer, torch's operators sort them."""
 
 
 def compute_slot_mapping(*arguments: Any) -> None:
@@ -24,3 +31,5 @@ def register() -> None:
 
     if not isinstance(Original.kernel, KernelOverride):
         Original.kernel = KernelOverride(Original.kernel, compute_slot_mapping)
+        if compiler.is_available() and compiler.target().local_bytes < TOP_K_BYTES:
+            Patch("vllm").value(topk_topp_sampler, "HAS_TRITON", lambda _: False)
