@@ -38,6 +38,8 @@ TENSORS: dict[str, tuple[int, ...]] = {  # by their name in a statement
     "deep": (64, 1, 3, 3),
     "grown": (64, 32, 4, 4),
     "table": (1000, 64),
+    "q": (4, 8, 512, 64),
+    "u": (2, 8, 1024, 40),
 }
 POINTWISE = {"unary (exp)": "x.exp()", "gelu": "functional.gelu(x)", "mul": "x * y", "add": "torch.add(x, y)"}
 
@@ -92,6 +94,10 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ("attention over pages, 8 requests of 512 keys", "decode()", torch.float32, 0.5),
     ("attention over pages, 8 requests of 512 keys", "decode()", torch.bfloat16, 0.5),
     ("attention over pages, a prompt of 512", "prompt()", torch.float32, 1.2),
+    ("attention, causal, 4 x 8 x 512 x 64", "attend(q, q, q, is_causal=True)", torch.float32, 1.0),
+    ("attention, causal, 4 x 8 x 512 x 64", "attend(q, q, q, is_causal=True)", torch.bfloat16, 1.0),
+    ("attention, 2 x 8 x 1024 x 40", "attend(u, u, u)", torch.float32, 1.2),
+    ("attention and its gradient, 2 x 8 x 1024 x 40", "torch.autograd.grad(attend(w, u, u), w, u)", torch.float32, 1.2),
     ("average pool, backward", "torch.autograd.grad(mean, leaf, mean, retain_graph=True)", torch.float32, 1.3),
 ]
 
@@ -125,6 +131,7 @@ def _names(dtype: torch.dtype, where: str) -> dict[str, Any]:
     }
     names["decode"] = _attention(generator, where, dtype, 8, 1)
     names["prompt"] = _attention(generator, where, dtype, 1, 512)
+    names["attend"], names["w"] = functional.scaled_dot_product_attention, names["u"].detach().requires_grad_()
     names["rows"] = torch.randint(0, 1000, (4096,), generator=generator).to(where)
     names["places"] = torch.randint(0, 1024, (1024, 1024), generator=generator).to(where)
     names["mask"] = names["x"] < names["y"]

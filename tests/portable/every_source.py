@@ -74,7 +74,17 @@ def floats(dtype):
     sum(result.float().sum() for result in results).backward()
     torch.empty_like(square).normal_()
     if dtype != torch.float64:
+        attention(dtype)
         paged(dtype)
+
+
+def attention(dtype):
+    """Few queries and many, with the gradient."""
+    leaf = torch.ones(1, 2, 20, 64, device=DEVICE, dtype=dtype, requires_grad=True)
+    mask = torch.ones(20, 20, device=DEVICE, dtype=dtype)
+    for options in ({"is_causal": True}, {"attn_mask": mask}, {"attn_mask": mask > 0}):
+        F.scaled_dot_product_attention(leaf, leaf, leaf, **options).sum().backward()
+    F.scaled_dot_product_attention(leaf[:, :, :4], leaf, leaf)
 
 
 def paged(dtype):

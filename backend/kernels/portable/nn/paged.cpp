@@ -3,8 +3,10 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "dispatch/defaults.h"
+#include "kernels/portable/nn/attention_unit.h"
 #include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/elementwise.h"
 #include "kernels/portable/unit/unit.h"
@@ -71,19 +73,10 @@ struct Scales {
   }
 };
 
-// Adds a parameter, and the definition of its elements.
-class Operands {
+class Operands : public AttentionOperands {
  public:
-  Operands(Unit& unit, Arguments& arguments) : unit_(unit), arguments_(arguments) {}
+  using AttentionOperands::AttentionOperands;
 
-  void write(const at::Tensor& tensor, Literal name, Literal word, Literal to) {
-    unit_.write(name, tensor.scalar_type()).store(word, tensor.scalar_type(), to);
-    arguments_.write(tensor);
-  }
-  void read(const at::Tensor& tensor, Literal name, Literal word, Literal place) {
-    unit_.read(name, tensor.scalar_type()).load(word, tensor.scalar_type(), place);
-    arguments_.read(tensor);
-  }
   void places(const at::Tensor& tensor, Literal name, Literal word) {
     unit_.read(name, tensor.scalar_type()).define(word, Literal("("), name, Literal("[i])"));
     arguments_.read(tensor);
@@ -95,39 +88,7 @@ class Operands {
       unit_.define(word, Literal("1.0f"));
     }
   }
-
- private:
-  Unit& unit_;
-  Arguments& arguments_;
 };
-
-// What a group computes at a time: queries of one request, heads that share a head of the cache, keys.
-struct Tile {
-  int64_t queries, heads, rows, step, keys, pitch;
-
-  int64_t bytes(bool is_host) const { return 4 * (rows * pitch * (is_host ? 2 : 1) + keys * pitch + rows * keys + 3 * rows + 4 * keys); }
-};
-
-// keys: 0: a head is too large for the target's local memory.
-Tile tile_of(const Target& target, int64_t sharing, int64_t size, int64_t longest) {
-  const bool is_host = target.is_host();
-  const int64_t lanes = static_cast<int64_t>(target.properties.vector_bytes) / 4;
-  Tile tile{};
-  tile.pitch = is_host ? (size + 2 * lanes - 1) / (2 * lanes) * (2 * lanes) : size | 1;  // an odd one: no conflicts of banks
-  for (int64_t most = is_host ? 64 : 16; most > 0; most /= 2) {
-    tile.heads = std::min(sharing, most);
-    while (sharing % tile.heads != 0) --tile.heads;
-    tile.queries = longest <= 1 ? 1 : std::max<int64_t>(most / tile.heads, 1);
-    const int64_t rows = tile.queries * tile.heads;
-    tile.step = is_host ? std::min<int64_t>(rows, 4) : 1;
-    tile.rows = (rows + tile.step - 1) / tile.step * tile.step;
-    for (tile.keys = is_host ? 64 : 32; tile.keys >= (is_host ? 2 * lanes : 16); tile.keys /= 2) {
-      if (tile.bytes(is_host) <= static_cast<int64_t>(target.properties.local_bytes)) return tile;
-    }
-  }
-  tile.keys = 0;
-  return tile;
-}
 
 bool attend(Call& call) {
   const at::Tensor &query = call.tensor(0), &key_cache = call.tensor(1), &value_cache = call.tensor(2), &block_table = call.tensor(3),
@@ -150,11 +111,11 @@ bool attend(Call& call) {
   }
   if (query.numel() == 0 || requests == 0) return true;
   const Target& target = target_of(device.index());
-  const Tile tile = tile_of(target, heads / kv_heads, size, call[8].toInt());
-  if (tile.keys == 0) return false;
+  const std::optional<AttentionTile> tile = AttentionTile::of(target, heads / kv_heads, size, call[8].toInt());
+  if (!tile) return false;
 
-  Unit unit(device.index(), "paged_attention.bpc", "paged_attention", "paged_attention");
-  unit.compute_in(query.scalar_type()).name(key_cache.scalar_type());
+  Unit unit(device.index(), "attention.bpc", "attention", "paged_attention");
+  unit.compute_in(query.scalar_type()).file("local_product.bpc").name(key_cache.scalar_type());
   Arguments arguments;
   Operands operands(unit, arguments);
   operands.write(out, "out", "STORE(i, v)", "out, i, v");
@@ -176,18 +137,18 @@ bool attend(Call& call) {
   }
   unit.record().define("HAS_SINKS", sinks.defined()).define("HAS_SLOPES", slopes.defined()).define("HAS_FACTORS", scales.are_of_rows());
   unit.define("CAUSAL", call[9].toBool()).define("CAPPED", softcap != 0).define_if(key_cache.scalar_type() == c10::kHalf, "IS_F16");
-  unit.define("SIZE", size).define("PITCH", tile.pitch).define("QUERIES", tile.queries).define("HEADS", tile.heads);
-  unit.define("ROWS", tile.rows).define("STEP", tile.step).define("KEYS", tile.keys).define("ACROSS", target.is_host() && tile.rows > 4);
+  unit.define("PAGED", 1);
+  tile->define(unit, size);
   const Function* function = unit.find(1, 22);
   if (function == nullptr) return false;
   arguments.add(report_record(device.index()));
-  const int64_t splits = heads / kv_heads / tile.heads;
+  const int64_t splits = heads / kv_heads / tile->heads;
   arguments.words(requests, tokens, kv_heads, splits, query.stride(0), query.stride(1), out.stride(0), out.stride(1));
   arguments.words(key_cache.size(0), key_cache.size(1), key_cache.stride(0), key_cache.stride(1), key_cache.stride(2));
   arguments.words(scales.stride(0), scales.stride(1), scales.stride(2));
   arguments.words(block_table.stride(0), block_table.size(1), window == 0 ? kNoWindow : std::min(window, kNoWindow));
   arguments.words(report_site("paged_attention"), word_of(scale, c10::kFloat), word_of(softcap, c10::kFloat));
-  launch_function(device.index(), *function, static_cast<uint64_t>((tokens / tile.queries + requests) * kv_heads * splits), arguments);
+  launch_function(device.index(), *function, static_cast<uint64_t>((tokens / tile->queries + requests) * kv_heads * splits), arguments);
   raise_visible_reports(device.index());
   return true;
 }

@@ -1,0 +1,46 @@
+// kernels/portable/nn/attention_unit.cpp: a tile of as many rows and keys as fit local memory.
+#include "kernels/portable/nn/attention_unit.h"
+
+#include <algorithm>
+
+namespace backplane::portable {
+namespace {
+
+constexpr int64_t kFewRows = 8;  // for which lanes are along keys
+
+}  // namespace
+
+int64_t host_pitch(const Target& target, int64_t size) {
+  const int64_t columns = 2 * static_cast<int64_t>(target.properties.vector_bytes) / 4;
+  return (size + columns - 1) / columns * columns;
+}
+
+std::optional<AttentionTile> AttentionTile::of(const Target& target, int64_t sharing, int64_t size, int64_t longest) {
+  const bool is_host = target.is_host();
+  const int64_t lanes = static_cast<int64_t>(target.properties.vector_bytes) / 4;
+  AttentionTile tile{};
+  tile.pitch = is_host ? host_pitch(target, size) : size | 1;  // an odd one: no conflicts of banks
+  for (int64_t most = is_host ? 64 : 16; most > 0; most /= 2) {
+    tile.heads = std::min(sharing, most);
+    while (sharing % tile.heads != 0) --tile.heads;
+    tile.queries = longest <= 1 ? 1 : std::max<int64_t>(most / tile.heads, 1);
+    const int64_t rows = tile.queries * tile.heads;
+    tile.is_across = is_host && rows > kFewRows;
+    tile.step = !is_host ? 1 : tile.is_across ? 8 : std::min<int64_t>(rows, 4);
+    const int64_t unit = tile.is_across ? 2 * lanes : tile.step;
+    tile.rows = (rows + unit - 1) / unit * unit;
+    for (tile.keys = is_host ? 64 : 32; tile.keys >= (is_host ? 2 * lanes : 16); tile.keys /= 2) {
+      const int64_t words =
+          tile.rows * tile.pitch * (is_host ? 2 : 1) + tile.keys * tile.pitch + tile.rows * tile.keys + 3 * tile.rows + 4 * tile.keys;
+      if (4 * words <= static_cast<int64_t>(target.properties.local_bytes)) return tile;
+    }
+  }
+  return std::nullopt;
+}
+
+void AttentionTile::define(Unit& unit, int64_t size) const {
+  unit.define("SIZE", size).define("PITCH", pitch).define("QUERIES", queries).define("HEADS", heads).define("ROWS", rows);
+  unit.define("STEP", step).define("KEYS", keys).define("ACROSS", is_across);
+}
+
+}  // namespace backplane::portable
