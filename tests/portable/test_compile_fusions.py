@@ -160,7 +160,13 @@ CASES = {
         lambda x, w, b: F.conv2d(x * 2, w, b, padding=1).relu() + 1,
         lambda: [real(2, 3, 9, 9), real(4, 3, 3, 3), real(4)],
         (2, 2),
-        ("convolution", "convolution_backward.default"),
+        ("convolution.default", "convolution_backward.default"),
+    ),
+    "a convolution of two orders": Case(  # the weight stays in its order
+        lambda x, w: (F.conv2d(x, w, padding=1) + x).relu(),
+        lambda: [real(2, 8, 9, 9).to(memory_format=torch.channels_last), real(8, 8, 3, 3)],
+        (1,),
+        ("convolution.default",),
     ),
     "around attention": Case(
         lambda q, k, v: F.scaled_dot_product_attention(q * 2, k + 1, v).sin() + 1,

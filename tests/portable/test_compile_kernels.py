@@ -1,5 +1,6 @@
 """Kernels of torch.compile as objects: what they and the backend's allocation accept, and the keys of caches."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -144,3 +145,18 @@ def test_blocks_are_transposed_in_registers_as_far_as_local_memory_has_room(devi
         )
     assert torch.allclose(got.cpu(), x.t() + (x + 1).t() * y)
     assert codes[0].count("BP_TRANSPOSE(") == (turned if compiler.target(0).group_size == 1 else 0)
+
+
+def test_lanes_lie_along_the_axis_of_whole_operands(device):
+    """Numbers of a row do not count: there are four of them, and two operands with an element in each place."""
+    x, *rows = torch.randn(60, 300), *(torch.rand(60) for _ in range(4))
+    torch._dynamo.reset()
+
+    def scaled(x, mean, scale, weight, bias):
+        return (x - mean[:, None]) * scale[:, None] * weight[:, None] + bias[:, None]
+
+    with torch._inductor.config.patch(force_disable_caches=True):
+        got, codes = run_and_get_code(torch.compile(scaled), *(one.to(device) for one in (x, *rows)))
+    torch.testing.assert_close(got.cpu(), scaled(x, *rows))
+    assert "BP_TRANSPOSE(" not in codes[0]
+    assert re.search(r"const i(32|64) xindex = \(i\d\d\)\(first_ \+ BP_AT\(j\)\);", codes[0]), codes[0]

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._inductor import ir, lowering
+from torch._inductor import config, ir, lowering
 from torch._inductor.codegen.common import pointwise_overrides_data
+from torch._inductor.graph import GraphLowering
 from torch._inductor.ops_handler import OpsHandler
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
@@ -77,11 +78,14 @@ def register() -> None:
             rule = _leaves_integers
         elif name in _PRODUCTS and overload == "dtype":  # which torch only lowers for CUDA and XPU
             rule = _leaves_all
+        elif name == "convolution":
+            rule = _leaves_unless_tuned
         elif name == "lift_fresh_copy":  # the only operator whose lowering the mode of eager_calls.py uses
             rule = _leaves_without_kernels
         elif hasattr(lower, "_is_fallback_handler"):
             continue
         lowering.lowerings[op] = _wrapped(op, lower, rule)
+    GraphLowering.decide_layout_opt = staticmethod(_keeps_layouts(GraphLowering.decide_layout_opt))
 
 
 def _leaves_nothing(*_: Any) -> bool:
@@ -99,6 +103,22 @@ def _leaves_float64(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any]
 def _leaves_integers(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """For tensor operands only: torch's lowering makes it a call as well, but first expands a number on the CPU."""
     return all(hasattr(one, "get_dtype") and not one.get_dtype().is_floating_point for one in args)
+
+
+def _leaves_unless_tuned(*_: Any) -> bool:
+    """The device's convolution takes its operands in any order; torch's lowering converts both to one at each call."""
+    return not (config.max_autotune or config.max_autotune_gemm or config.conv_1x1_as_mm)
+
+
+def _keeps_layouts(decide: Callable[..., bool]) -> Callable[..., bool]:
+    """channels_last for all convolutions is CUDA's preference; here, only if force_layout_optimization asks for it."""
+
+    def decided(gm: torch.fx.GraphModule, *, is_inference: bool) -> bool:
+        values = [node.meta.get("val") for node in gm.graph.nodes if node.target is torch.ops.aten.convolution.default]
+        ours = any(isinstance(one, torch.Tensor) and one.device.type == _backend.device for one in values)
+        return decide(gm, is_inference=is_inference) and (not ours or config.force_layout_optimization)
+
+    return decided
 
 
 def _leaves_without_kernels(*_: Any) -> bool:

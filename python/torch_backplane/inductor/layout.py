@@ -69,11 +69,15 @@ class LaidOutKernel(SignedKernel):
 
     def finalize_indexing(self, indices: Sequence[sympy.Expr]) -> None:
         """Choose the axis of the lanes; Inductor calls this when it knows all places that are read and written."""
+        reduced = [tree for tree in self.range_trees if tree.is_reduction and self.features.is_reduction()]
+        kept = [tree for tree in self.range_trees if not tree.is_reduction]
+        if not reduced:  # the places of all elements count, and not those that all elements along another axis share
+            long = [tree for tree in kept if self.hint(tree) > 1]
+            whole = [index for index in indices if all(self._steps(tree, index) != 0 for tree in long)]
+            indices = whole or indices
         scores: dict[str, int] = {}
         for tree in self.range_trees:
             scores[tree.name] = sum(self._steps(tree, index) == 1 for index in indices)
-        reduced = [tree for tree in self.range_trees if tree.is_reduction and self.features.is_reduction()]
-        kept = [tree for tree in self.range_trees if not tree.is_reduction]
         best = max(kept, key=lambda tree: (scores[tree.name], self.hint(tree) > 1)) if kept else reduced[-1]
         if reduced:
             row = max(reduced, key=lambda tree: (scores[tree.name], self.hint(tree)))
