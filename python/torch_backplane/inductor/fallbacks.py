@@ -85,7 +85,7 @@ def register() -> None:
         elif hasattr(lower, "_is_fallback_handler"):
             continue
         lowering.lowerings[op] = _wrapped(op, lower, rule)
-    GraphLowering.decide_layout_opt = staticmethod(_keeps_layouts(GraphLowering.decide_layout_opt))
+    GraphLowering.decide_layout_opt = staticmethod(_keeps_layouts(GraphLowering.decide_layout_opt))  # type: ignore[method-assign]
 
 
 def _leaves_nothing(*_: Any) -> bool:
