@@ -15,7 +15,11 @@ forward, backward = getattr(torch.ops.aten, ATTENTION), getattr(torch.ops.aten, 
 @pytest.fixture
 def attend(ran):
     """``with attend(ATTENTION):`` the kernel computes where an item is a core; others compose what has many queries."""
-    return ran if compiler.target().group_size == 1 else lambda kernel: fallback.budget(calls=0)
+    return ran if compiler.target().group_size == 1 else composed
+
+
+def composed(kernel):
+    return fallback.budget(calls=0)
 
 
 def made(batch, heads, shared, queries, keys, size, dtype=torch.float32, is_transposed=False):
@@ -57,12 +61,11 @@ def check(device, attend, operands, mask=None, is_causal=False, scale=None):
 
 
 @pytest.mark.parametrize("dtype", each(FLOATS))
-@pytest.mark.parametrize(("queries", "keys"), [(1, 5), (9, 64), (63, 65), (64, 64), (130, 3), (100, 190)])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 5), (9, 64), (2, 70), (63, 65), (64, 64), (130, 3), (100, 190)])
 @pytest.mark.parametrize("is_causal", [False, True], ids=["", "causal"])
 def test_K16_lengths_around_a_tile(device, attend, dtype, queries, keys, is_causal):
-    heads = 4 if queries > 1 or dtype == torch.float32 else 2
-    operands = made(2, heads, 2, queries, keys, 40, dtype)
-    check(device, attend, operands, is_causal=is_causal)
+    few = queries <= 4 and dtype == torch.float32  # products of few rows read a matrix without a copy
+    check(device, composed if few else attend, made(2, 4, 2, queries, keys, 40, dtype), is_causal=is_causal)
 
 
 MASKS = {

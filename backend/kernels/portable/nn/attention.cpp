@@ -80,9 +80,9 @@ bool attend(Call& call) {
   const Target& target = target_of(query.device().index());
   const std::optional<AttentionTile> tile = AttentionTile::of(target, heads / kv_heads, size, tokens);
   if (!tile) return false;
-  // A product of one row reads its matrix without a copy; and where an item is a thread, the composition's tiles are faster than these,
-  // if there are several.
-  if (target.is_host() ? tile->rows == 1 && dtype == c10::kFloat : tokens > tile->queries) return false;
+  // Products of a few rows read a matrix without a copy; and where an item is a thread, the composition's tiles are faster than these, if
+  // there are several.
+  if (target.is_host() ? !tile->is_across && dtype == c10::kFloat : tokens > tile->queries) return false;
 
   const c10::DeviceIndex device = query.device().index();
   const at::Tensor out = empty_as(query, dtype);

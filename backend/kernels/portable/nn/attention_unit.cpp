@@ -23,7 +23,8 @@ std::optional<AttentionTile> AttentionTile::of(const Target& target, int64_t sha
   for (int64_t most = is_host ? 64 : 16; most > 0; most /= 2) {
     tile.heads = std::min(sharing, most);
     while (sharing % tile.heads != 0) --tile.heads;
-    tile.queries = longest <= 1 ? 1 : std::max<int64_t>(most / tile.heads, 1);
+    const int64_t wanted = longest <= 1 ? 1 : longest * tile.heads <= kFewRows ? std::min(kFewRows, most) : most;
+    tile.queries = longest <= 1 ? 1 : std::max<int64_t>(wanted / tile.heads, 1);
     const int64_t rows = tile.queries * tile.heads;
     tile.is_across = is_host && rows > kFewRows;
     tile.step = !is_host ? 1 : tile.is_across ? 8 : std::min<int64_t>(rows, 4);
