@@ -49,7 +49,8 @@ def check(device, attend, operands, mask=None, is_causal=False, scale=None):
     with attend(ATTENTION):
         out, sums, *others = forward(query, key, value, mask, 0.0, is_causal, scale=scale)[:8]
     results, wanted = (out, sums, *others[:4]), [True, True, True, False]
-    with attend(f"{ATTENTION}_backward"):
+    is_added = mask is not None and mask.dtype != torch.bool
+    with (composed if is_added else attend)(f"{ATTENTION}_backward"):
         parts = backward(grad, query, key, value, mask, wanted, *results, 0.0, is_causal, *others[4:], scale=scale)
     for found, like in zip((out, *parts[:3]), (query, query, key, value), strict=True):
         assert (found.dtype, found.stride()) == (like.dtype, like.stride())
@@ -73,6 +74,9 @@ MASKS = {
     "added, of one head": torch.randn(70, 90),
     "added, turned": torch.randn(90, 70).t(),
     "added, of keys": torch.randn(2, 1, 1, 90),
+    "added, the least number in rows": torch.zeros(70, 90).index_fill(
+        0, torch.arange(5), torch.finfo(torch.float32).min
+    ),
     "bool": torch.rand(2, 4, 70, 90) > 0.4,
     "bool, of keys": torch.rand(2, 1, 1, 90) > 0.4,
     "bool, of heads and keys": torch.rand(1, 4, 1, 90) > 0.4,

@@ -105,18 +105,19 @@ def _leaves_integers(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any
     return all(hasattr(one, "get_dtype") and not one.get_dtype().is_floating_point for one in args)
 
 
-def _leaves_unless_tuned(*_: Any) -> bool:
+def _leaves_unless_tuned(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """The device's convolution takes its operands in any order; torch's lowering converts both to one at each call."""
-    return not (config.max_autotune or config.max_autotune_gemm or config.conv_1x1_as_mm)
+    is_tuned = config.max_autotune or config.max_autotune_gemm or config.conv_1x1_as_mm
+    return len(args[1].get_size()) > 3 and not is_tuned
 
 
 def _keeps_layouts(decide: Callable[..., bool]) -> Callable[..., bool]:
     """channels_last for all convolutions is CUDA's preference; here, only if force_layout_optimization asks for it."""
 
-    def decided(gm: torch.fx.GraphModule, *, is_inference: bool) -> bool:
+    def decided(gm: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> bool:
         values = [node.meta.get("val") for node in gm.graph.nodes if node.target is torch.ops.aten.convolution.default]
         ours = any(isinstance(one, torch.Tensor) and one.device.type == _backend.device for one in values)
-        return decide(gm, is_inference=is_inference) and (not ours or config.force_layout_optimization)
+        return decide(gm, *args, **kwargs) and (not ours or config.force_layout_optimization)
 
     return decided
 

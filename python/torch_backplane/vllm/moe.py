@@ -66,7 +66,7 @@ class GroupedExperts(UnquantizedFusedMoEMethod):
             rows = rows * weights
         if layer.expert_map is not None:
             rows = torch.where((experts < here)[:, None], rows, 0)
-        return torch.empty_like(rows).index_copy_(0, order, rows).view(count, chosen, -1).sum(1)
+        return torch.empty_like(rows).index_copy_(0, order, rows).view(count, chosen, rows.shape[1]).sum(1)
 
     def _product(
         self, rows: torch.Tensor, layer: Any, name: str, experts: torch.Tensor, ends: torch.Tensor

@@ -19,10 +19,11 @@ namespace backplane::portable {
 namespace attention_impl {
 namespace {
 
-// (batch, heads, length, size) of a dtype that is computed in float32, whose last dimension has stride 1.
+// (batch, heads, length, size) of a dtype that is computed in float32, whose last dimension has stride 1, also in a result of that layout.
 bool is_heads(const at::Tensor& tensor, const at::Tensor& query) {
-  return is_like(tensor, query) && tensor.dim() == 4 && tensor.numel() > 0 && (tensor.stride(3) == 1 || tensor.size(3) == 1) &&
-         tensor.size(0) == query.size(0) && tensor.size(3) == query.size(3);
+  if (!is_like(tensor, query) || tensor.dim() != 4 || tensor.numel() == 0) return false;
+  if (tensor.size(0) != query.size(0) || tensor.size(3) != query.size(3)) return false;
+  return tensor.size(3) == 1 || (tensor.stride(3) == 1 && at::infer_dense_strides(tensor.sizes(), tensor.strides())[3] == 1);
 }
 
 // The mask for all scores, with strides of 0; undefined without one.
@@ -129,11 +130,13 @@ bool attend_backward(Call& call) {
   const c10::List<bool> wanted = call[5].toBoolList();
   const Target& target = target_of(query.device().index());
   const int64_t lanes = static_cast<int64_t>(target.properties.vector_bytes) / 4;
-  if (!target.is_host() || kRows % (2 * lanes) != 0 || !has_equal_lengths(query, key, value) || call[12].toDouble() != 0) return false;
+  if (!target.is_host() || lanes == 0 || kRows % (2 * lanes) != 0 || !has_equal_lengths(query, key, value) || call[12].toDouble() != 0)
+    return false;
   const at::Tensor mask_given = call.tensor_or_none(4);
   const std::optional<at::Tensor> mask = mask_for(mask_given, query, key);
   const bool is_causal = call[13].toBool();
-  if (!mask || (mask->defined() && (is_causal || (wanted[3] && mask->scalar_type() != c10::kBool)))) return false;
+  // An added mask may make the logarithm of a sum vanish in its row's largest score, so that weights would not be found from them.
+  if (!mask || (mask->defined() && (is_causal || mask->scalar_type() != c10::kBool))) return false;
   at::Tensor grad = call.tensor(0);
   if (!grad.defined() || !is_like(grad, query) || grad.sizes() != query.sizes()) return false;
   if (!is_heads(grad, query)) grad = grad.contiguous();
@@ -141,7 +144,7 @@ bool attend_backward(Call& call) {
   const c10::ScalarType dtype = query.scalar_type();
   const int64_t size = query.size(3), sharing = query.size(1) / key.size(1);
   const int64_t pitch = host_pitch(target, size);
-  if (4 * kRows * (6 * pitch + 2 * size + 2 * kRows) > static_cast<int64_t>(target.properties.local_bytes)) return false;
+  if (4 * (kRows * (6 * pitch + 2 * size + 2 * kRows) + 160) > static_cast<int64_t>(target.properties.local_bytes)) return false;
 
   const at::Tensor delta = grad.to(c10::kFloat).mul(call.tensor(6)).sum(-1).contiguous();
   const at::Tensor grad_query = empty_as(query, c10::kFloat), grad_key = empty_as(key, dtype), grad_value = empty_as(value, dtype);
