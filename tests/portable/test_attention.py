@@ -119,3 +119,20 @@ def test_K16_a_query_that_is_not_finite_leaves_the_others_as_they_are(device):
     query[0, 0, 3, 2] = torch.nan
     out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True).cpu()[0, 0]
     assert out.isnan().any(1).nonzero().tolist() == [[3]]
+
+
+@pytest.mark.parametrize("position", range(3), ids=["query", "key", "value"])
+def test_K16_an_operand_that_overlaps_itself(device, position):
+    """A dense result in the order of its strides has another innermost dimension."""
+    operands = made(1, 2, 2, 4, 4, 8, torch.float16)
+    operands[position] = torch.randn(1, 2, 11).half().unfold(-1, 8, 1)
+    expected = formula(*operands, None, False, None)
+    query, key, value, grad = (one.detach().requires_grad_() for one in on(device, operands))
+    rows = torch.randn(1, 2, 11, dtype=torch.float16, device=device)
+    rows.copy_(operands[position].as_strided((1, 2, 11), (22, 11, 1)))
+    given = [query, key, value]
+    given[position] = rows.unfold(-1, 8, 1).detach().requires_grad_()
+    out = torch.nn.functional.scaled_dot_product_attention(*given)
+    found = out, *torch.autograd.grad(out, given, grad)
+    for one, wanted in zip(found, (expected[0], *expected[2:]), strict=True):
+        torch.testing.assert_close(one.detach().cpu().double(), wanted, rtol=4e-3, atol=4e-3)

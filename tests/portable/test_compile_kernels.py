@@ -160,3 +160,20 @@ def test_lanes_lie_along_the_axis_of_whole_operands(device):
     torch.testing.assert_close(got.cpu(), scaled(x, *rows))
     assert "BP_TRANSPOSE(" not in codes[0]
     assert re.search(r"const i(32|64) xindex = \(i\d\d\)\(first_ \+ BP_AT\(j\)\);", codes[0]), codes[0]
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_graph_of_convolutions_keeps_its_layouts_unless_that_is_asked_for(device, forced):
+    x, weights = torch.randn(1, 64, 16, 16), [torch.randn(128, 64, 3, 3), torch.randn(128, 128, 3, 3)]
+    torch._dynamo.reset()
+
+    def twice(x, *weights):
+        for one in weights:
+            x = torch.nn.functional.conv2d(x, one, padding=1).relu()
+        return x
+
+    with torch._inductor.config.patch(force_disable_caches=True, force_layout_optimization=forced), torch.no_grad():
+        got, codes = run_and_get_code(torch.compile(twice), *(one.to(device) for one in (x, *weights)))
+    torch.testing.assert_close(got.cpu(), twice(x, *weights), rtol=1e-3, atol=1e-2)
+    converted = re.search(r"convolution\S*\(\w+, (buf|arg)", codes[0]).group(1) == "buf"
+    assert converted == forced, codes[0]

@@ -52,3 +52,21 @@ def test_pointwise_operators(run_in_process, device, compiler_driver, tmp_path):
     assert compiled > 8
     assert first == ["emulate", str(compiled), "0", "0"]
     assert second == ["emulate", "0", str(compiled), "0"]
+
+
+def test_attention_with_little_local_memory(run_in_process, device, compiler_driver, tmp_path):
+    """Heads so large that fewer keys fit than a row is folded by: such a call is composed."""
+    prefix = device.type.upper()
+    env = {f"{prefix}_DRIVER": str(compiler_driver), f"{prefix}_CACHE_DIR": str(tmp_path / "cache")}
+    code = f"""
+        import torch
+
+        for size in (64, 256, 512):
+            query, rows = torch.randn(1, 8, 1, size).half(), torch.randn(1, 1, 40, size).half()
+            ours = [one.to("{device.type}") for one in (query, rows)]
+            attend = torch.nn.functional.scaled_dot_product_attention
+            found = attend(ours[0], ours[1], ours[1], enable_gqa=True)
+            expected = attend(query.float(), rows.float(), rows.float(), enable_gqa=True)
+            torch.testing.assert_close(found.cpu().float(), expected, rtol=4e-3, atol=4e-3)
+    """
+    run_in_process(code, env=env)

@@ -2,7 +2,9 @@
 
 import gc
 import random
+from dataclasses import replace
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 
 import pytest
 import tiny_models
@@ -206,6 +208,29 @@ def test_S03_attention_that_is_not_computed_is_refused_by_name(folder):
         engine(folder("llama"), kv_cache_dtype="int4_per_token_head"),
     ):
         pass
+
+
+def test_S03_a_cache_whose_scales_do_not_fit_between_heads_is_refused():
+    from torch_backplane.vllm.attention import PagedAttention
+
+    with pytest.raises(NotImplementedError, match="int8_per_token_head with heads of 30 is not served on mydevice"):
+        PagedAttention(2, 30, 1.0, kv_cache_dtype="int8_per_token_head")
+
+
+@pytest.mark.parametrize("kib", [32, 65])
+def test_S03_little_local_memory_sorts_logits(monkeypatch, kib):
+    from vllm.v1.sample.ops import topk_topp_sampler
+    from vllm.v1.worker.block_table import ComputeSlotMappingKernel
+
+    from torch_backplane import compiler
+    from torch_backplane.vllm import kernels
+
+    target = replace(compiler.target(), local_bytes=kib << 10)
+    monkeypatch.setattr(compiler, "target", lambda: target)
+    monkeypatch.setattr(topk_topp_sampler, "HAS_TRITON", True)
+    monkeypatch.setattr(ComputeSlotMappingKernel, "kernel", SimpleNamespace(arg_names=()))
+    kernels.register()
+    assert (kib == 65) == topk_topp_sampler.HAS_TRITON
 
 
 def test_S03_the_key_of_the_cache_of_graphs_has_the_plugins_version(folder, monkeypatch):

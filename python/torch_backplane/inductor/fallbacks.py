@@ -107,7 +107,7 @@ def _leaves_integers(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any
 
 def _leaves_unless_tuned(_: torch.device, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """The device's convolution takes its operands in any order; torch's lowering converts both to one at each call."""
-    is_tuned = config.max_autotune or config.max_autotune_gemm or config.conv_1x1_as_mm
+    is_tuned = config.max_autotune or config.max_autotune_gemm or config.conv_1x1_as_mm or V.graph.layout_opt
     return len(args[1].get_size()) > 3 and not is_tuned
 
 
