@@ -55,7 +55,8 @@ PhiloxState GraphNumbers::take(c10::DeviceIndex device, const std::shared_ptr<Ph
   auto found = std::find_if(used_.begin(), used_.end(), [&](const Used& one) { return one.sequence == sequence; });
   if (found == used_.end()) {
     auto& allocator = caching_allocator();
-    void* const words = allocator.raw_alloc(2 * sizeof(uint64_t), current_stream(device));  // from the graph's pool
+    // Not from the graph's pool: prepare() writes it before the run, and there it could be memory of an earlier kernel of the run.
+    void* const words = allocator.raw_alloc(2 * sizeof(uint64_t), default_stream(device));
     used_.push_back({sequence, c10::DataPtr(words, words, allocator.raw_deleter(), c10::Device(kDevice, device)), 0});
     found = std::prev(used_.end());
   }
