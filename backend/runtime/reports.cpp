@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "runtime/device.h"
@@ -27,6 +28,7 @@ struct Report {
 
 constexpr uint64_t kBytes = 512;     // a multiple of every copy_alignment
 constexpr size_t kMostSites = 4096;  // operators, and kernels that torch.compile wrote
+constexpr size_t kMostTexts = 1000;  // of assertions
 constexpr size_t kMostProbes = 64;
 constexpr uint64_t kFirstDim = 1 << 16;  // sites from here on are dimensions
 
@@ -52,12 +54,14 @@ void clear(const c10::Stream& stream, uint64_t address) {
 uint64_t bit_of(const c10::Stream& stream) { return uint64_t{1} << (static_cast<uint64_t>(stream.id()) & 63); }
 
 constexpr int64_t kByZero = -1;  // BP_BY_ZERO of dialect/core.bpc
+constexpr int64_t kFailed = -2;  // BP_FAILED
 
 [[noreturn]] void raise(const Report& report) {
   TORCH_CHECK(report.bound != kByZero, "ZeroDivisionError");  // as the CPU has it
   TORCH_CHECK(report.site < kFirstDim, "index ", report.value, " is out of bounds for dimension ", report.site - kFirstDim, " with size ",
               report.bound);  // as the CPU has it
   const char* name = report.site <= kMostSites ? sites[report.site - 1].load() : nullptr;
+  TORCH_CHECK(report.bound != kFailed, name == nullptr ? "an assertion on the device" : name);
   TORCH_CHECK_INDEX(false, name == nullptr ? "a kernel" : name, ": index ", report.value, " is out of range for ", report.bound,
                     " elements; it was read as 0, or not written");
 }
@@ -122,6 +126,18 @@ uint64_t report_site(const char* op) {
     if (known == op || (known == nullptr && (sites[at].compare_exchange_strong(known, op) || known == op))) return at + 1;
   }
   return kMostSites + 1;
+}
+
+uint64_t report_text(std::string_view text) {
+  static std::mutex adding;
+  static auto& texts = *new std::set<std::string, std::less<>>;
+  const std::lock_guard<std::mutex> lock(adding);
+  auto known = texts.find(text);
+  if (known == texts.end()) {
+    if (texts.size() >= kMostTexts) return 0;
+    known = texts.emplace(text).first;
+  }
+  return report_site(known->c_str());
 }
 
 uint64_t report_site(int64_t dim) { return kFirstDim + static_cast<uint64_t>(dim); }

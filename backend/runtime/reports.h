@@ -6,6 +6,7 @@
 #include <c10/core/Stream.h>
 
 #include <cstdint>
+#include <string_view>
 
 namespace backplane {
 
@@ -17,6 +18,8 @@ uint64_t report_record(c10::DeviceIndex device);
 // not the name. The name must live to the end of the process. Any thread.
 uint64_t report_site(const char* op);
 uint64_t report_site(int64_t dim);
+// For an assertion, whose kernel reports the bound BP_FAILED: a RuntimeError with this text. 0 after a thousand texts. Any thread.
+uint64_t report_text(std::string_view text);
 
 // For a graph, whose kernels fill the record in each run, on any stream: that stream's next wait reads it.
 void expect_reports(const c10::Stream& stream);

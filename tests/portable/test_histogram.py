@@ -1,4 +1,4 @@
-"""bincount, histc and multinomial against the CPU; of samples, the distribution."""
+"""bincount, histc and multinomial against the CPU; of samples, the distribution. Assertions in a graph, as one has."""
 
 from functools import partial
 
@@ -134,3 +134,44 @@ def test_multinomial_errors_are_the_cpus(device):
         lambda t: torch.multinomial(t, 1, out=torch.empty(1, device=t.device)),
     ):
         same_error(device, call, one)
+
+
+@pytest.mark.requires("graph")
+def test_multinomial_in_a_graph(device, device_module):
+    p = torch.rand(4, 50, device=device)
+
+    def draw():
+        return p.multinomial(1), p.multinomial(5, replacement=True)
+
+    draw()
+    graph = device_module.CUDAGraph()
+    with device_module.graph(graph):
+        drawn = draw()
+    torch.manual_seed(0)
+    found = [graph.replay() or [one.clone() for one in drawn] for _ in range(3)]
+    torch.manual_seed(0)
+    for one in found:
+        assert all(map(torch.equal, one, draw()))
+    p.fill_(-1)
+    with pytest.raises(RuntimeError, match="the probabilities contain `inf`, `nan` or an element < 0"):
+        graph.replay() or device_module.synchronize()
+    p.fill_(1)
+    graph.replay()
+    device_module.synchronize()
+
+
+@pytest.mark.requires("graph")
+def test_an_assertion_in_a_graph(device, device_module):
+    x = torch.ones((), device=device, dtype=torch.bfloat16)
+    graph = device_module.CUDAGraph()
+    with device_module.graph(graph):
+        torch._assert_async(x, "x is not zero")
+        y = x + 1
+    graph.replay()
+    assert y.item() == 2
+    x.zero_()
+    with pytest.raises(RuntimeError, match=r"^x is not zero$"):
+        graph.replay() or device_module.synchronize()
+    device_module.synchronize()
+    with pytest.raises(RuntimeError, match=r"^Expected Tensor with single nonzero value, but got zero$"):
+        torch._assert_async(x) or device_module.synchronize()

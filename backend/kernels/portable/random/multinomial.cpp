@@ -1,8 +1,10 @@
 // kernels/portable/random/multinomial.cpp: samples from rows of probabilities. The host reads back whether they are valid; for invalid ones
-// the CPU raises the error.
+// the CPU raises the error. A graph has an assertion on the device instead.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_assert_async.h>
 #include <ATen/ops/searchsorted.h>
+#include <backplane/kernel.h>
 
 #include <limits>
 
@@ -17,7 +19,10 @@ namespace {
 bool are_probabilities(const at::Tensor& p) {
   const double infinity = std::numeric_limits<double>::infinity();
   const at::Tensor least_sum = p.sum(-1).min();
-  return p.min().ge(0).logical_and_(p.max().lt(infinity)).logical_and_(least_sum.gt(0)).item().toBool();
+  const at::Tensor are = p.min().ge(0).logical_and_(p.max().lt(infinity)).logical_and_(least_sum.gt(0));
+  if (!is_capturing(p.device().index())) return are.item().toBool();
+  at::_assert_async(are, "multinomial: the probabilities contain `inf`, `nan` or an element < 0, or a row that sums to 0");
+  return true;
 }
 
 // Without replacement: the largest p / e in order, with e exponentially distributed (Efraimidis and Spirakis, 2006).
