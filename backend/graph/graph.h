@@ -38,6 +38,8 @@ class Graph {
   void replay();
   // Releases everything; queued runs complete. The graph can then capture again.
   void reset();
+  // -1 before the first capture.
+  c10::DeviceIndex device() const { return device_; }
   // {0, 0} before the first capture.
   c10::MempoolId_t pool() const { return pool_; }
   // Keeps the recording of the next capture for debug_dump.

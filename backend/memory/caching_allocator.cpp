@@ -110,6 +110,11 @@ size_t CachingAllocator::block_size(const void* ptr) {
   return block == nullptr ? 0 : block->size;
 }
 
+c10::MempoolId_t CachingAllocator::pool_of(const void* ptr) {
+  const memory::Block* block = memory::BlockIndex::instance().find(ptr);
+  return block == nullptr ? c10::MempoolId_t{0, 0} : block->segment->arena->pool().id;
+}
+
 bool CachingAllocator::are_neighbours(const void* a, const void* b, const c10::Stream& stream) {
   const memory::Block* first = memory::BlockIndex::instance().find(a);
   const memory::Block* second = memory::BlockIndex::instance().find(b);

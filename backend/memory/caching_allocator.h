@@ -102,6 +102,9 @@ class CachingAllocator : public c10::DeviceAllocator {
   // Size of the block that starts at ptr, 0 if there is none: the memory that the allocation occupies.
   static size_t block_size(const void* ptr);
 
+  // The id of the private pool of a live allocation; {0, 0} outside of private pools, and for other pointers.
+  static c10::MempoolId_t pool_of(const void* ptr);
+
   // Whether two live allocations are in one allocation of the driver, all of which may be read, and their blocks belong to this stream.
   static bool are_neighbours(const void* a, const void* b, const c10::Stream& stream);
 

@@ -33,7 +33,7 @@ ARROWS = {
     "fallback": _TENSOR,
     "dispatch": _DISPATCH,
     "modules": _RUNTIME,
-    "inductor": _RUNTIME | {"memory", "modules"},
+    "inductor": _RUNTIME | {"memory", "modules", "graph"},
     "aten": _MODULES,
     "autocast": _DISPATCH,
     "kernels/cuda": set(),

@@ -188,10 +188,15 @@ def assert_near(got: torch.Tensor, wanted: torch.Tensor, real: torch.Tensor, rou
 @contextmanager
 def compiling(seed: int) -> Iterator[dict[str, Any]]:
     """What torch.compile gets for a seed: every third has dynamic shapes, another static ones; of every second, kernels
-    that do not depend on each other are one."""
+    that do not depend on each other are one; every fifth is recorded and replayed."""
     torch._dynamo.reset()
     with torch._inductor.config.patch(force_disable_caches=True, combo_kernels=seed % 2 == 1):
-        yield {"dynamic": (None, True, False)[seed % 3]}
+        yield {"dynamic": (None, True, False)[seed % 3], "mode": "reduce-overhead" if seed % 5 == 1 else None}
+
+
+def calls(settings: dict[str, Any]) -> range:
+    """One call, or the three of which the second is recorded and the third replayed."""
+    return range(1 if settings["mode"] is None else 3)
 
 
 def check(program: Program, device: str, seed: int) -> None:
@@ -200,7 +205,8 @@ def check(program: Program, device: str, seed: int) -> None:
     with compiling(seed) as settings:
         compiled = torch.compile(program, **settings)
         for inputs in (program.inputs, *(other_sizes(program) if settings["dynamic"] else ())):
-            _check(program, compiled, inputs, device)
+            for _ in calls(settings):
+                _check(program, compiled, inputs, device)
 
 
 def _check(program: Program, compiled: Callable[..., Any], inputs: Tensors, device: str) -> None:
@@ -223,7 +229,9 @@ def check_gradients(program: Program, device: str, seed: int) -> None:
     with in_float64():
         real = program.gradients(*map(long, program.inputs))
     with compiling(seed) as settings:
-        got = torch.compile(program.gradients, **settings)(*(one.to(device) for one in program.inputs))
+        compiled = torch.compile(program.gradients, **settings)
+        for _ in calls(settings):
+            got = compiled(*(one.to(device) for one in program.inputs))
     has_halves = any(one.dtype in HALVES for one in program.inputs) or any(
         arguments.get("dtype") in HALVES for _, _, arguments in program.steps
     )

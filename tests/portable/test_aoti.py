@@ -16,7 +16,6 @@ import torch_backplane
 from torch_backplane import _backend, compiler, paths
 from torch_backplane.compat import inductor
 from torch_backplane.inductor import config as ours
-from torch_backplane.inductor.runtime import without_graphs
 
 needs_cpp_wrapper = pytest.mark.skipif(not inductor.has_cpp_wrapper(), reason="torch before 2.13")
 # Long, because a package is compiled, with its wrapper in C++.
@@ -90,14 +89,6 @@ def test_cpp_wrapper_has_no_path_of_the_environment(device):
     assert sys.prefix not in code
     for path in (*paths.include_paths(), paths.package_dir(), Path(torch_backplane.__file__).parents[1]):
         assert str(path) not in code
-
-
-def test_cpp_wrapper_says_once_that_there_are_no_graphs(device):
-    """Where torch itself does not: it leaves graphs out of C++ unless they are not partitioned."""
-    without_graphs.cache_clear()
-    with config.patch(cpp_wrapper=True, graph_partition=False), pytest.warns(UserWarning, match="without graphs"):
-        y = torch.compile(lambda x: x + 1, mode="reduce-overhead")(torch.ones(3, device=device))
-    assert y.tolist() == [2, 2, 2]
 
 
 def test_cpp_wrapper_checks_for_nan(device):

@@ -1,15 +1,12 @@
 """torch.compile with options of Inductor that change what is generated, and with programs that are made otherwise."""
 
-import warnings
-
 import pytest
 import torch
 from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 
-from portable.test_compile import compiled, same
+from portable.test_compile import same
 from torch_backplane.compat import inductor
-from torch_backplane.inductor.runtime import without_graphs
 
 pytestmark = pytest.mark.usefixtures("each_compiles")
 
@@ -182,20 +179,6 @@ def test_a_part_of_a_program_runs_on_another_stream(device, case):
     got, (code,) = run_and_get_code(torch.compile(function, fullgraph=True), x.to(device))
     torch.testing.assert_close(got.cpu(), (x.mul(2).add(1) @ x + 1) * x.sin(), rtol=1e-4, atol=1e-4)
     assert "with stream1:" in code
-
-
-def test_modes_that_ask_for_graphs_run_without_and_say_so_once(device):
-    without_graphs.cache_clear()
-    x = torch.randn(64, 129)
-    warned = []
-    for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            same(compiled(lambda x: (x + 1).softmax(1), device, [x], mode=mode), (x + 1).softmax(1), 1e-5)
-        warned.append([str(one.message) for one in seen if "without graphs" in str(one.message)])
-    assert [len(one) for one in warned] == [0, 1, 0, 0]
-    assert f"run on {device.type} without graphs" in warned[1][0]
-    assert f"torch.{device.type}.make_graphed_callables records a module's passes" in warned[1][0]
 
 
 @pytest.mark.long

@@ -90,8 +90,8 @@ ROWS = {
         "portable/test_compile_fusions.py::test_F14_what_is_joined[around a convolution]",
     ],
     'graphs (`mode="reduce-overhead"`, `"max-autotune"`)': [
-        "portable/test_compile_settings.py::test_modes_that_ask_for_graphs_run_without_and_say_so_once",
-        "device/graph/test_graph.py::test_graphed_callables_train_as_the_module_does",
+        "portable/test_compile_replay.py::test_F26_the_second_call_is_recorded_and_later_ones_replay",
+        "portable/test_compile_replay.py::test_F26_training_is_eagers_bit_by_bit",
     ],
 }
 

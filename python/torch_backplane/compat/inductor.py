@@ -77,6 +77,21 @@ def _generators_stay() -> Iterator[None]:
                 one.manual_seed(seed).set_offset(offset)
 
 
+def when_graphs_are_reset(function: Callable[[], None]) -> Callable[[], None]:
+    """Decorate a function to be called when ``torch.compiler.reset`` drops recorded graphs.
+
+    torch drops those of CUDA. Seen on 2.11 to 2.15; unnecessary once it calls a backend.
+    """
+    from torch._inductor import cudagraph_trees
+
+    @replaces(cudagraph_trees, "reset_cudagraph_trees")
+    def reset(known: Any) -> None:
+        function()
+        known()
+
+    return function
+
+
 def take_generators() -> None:
     """Let a graph of the device have a generator as an input, as a checkpoint with random numbers has.
 

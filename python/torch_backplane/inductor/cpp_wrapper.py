@@ -22,7 +22,7 @@ from torch_backplane import _backend, compiler, paths
 from torch_backplane.inductor import config
 from torch_backplane.inductor.runtime import files_of, kernel_object
 from torch_backplane.inductor.triton_cpp import TritonCalls, tune_while_compiling
-from torch_backplane.inductor.wrapper import Reported, leave_calls_out_of_lists
+from torch_backplane.inductor.wrapper import Reported, leave_calls_out_of_lists, lines_for_replays
 
 _CONFIG = "torch_backplane.inductor.config.aot_targets"
 
@@ -115,9 +115,6 @@ class GroupCppWrapper(TritonCalls, Reported, CppWrapperCpu):
         )  # the device's lines come before torch's headers
         if V.graph.aot_mode:
             inductor_config.aot_inductor.precompile_headers = False  # torch only has one for its own devices
-        elif inductor_config.triton.cudagraphs and not V.graph.is_const_graph:  # lines of the module around the C++
-            self.header.writeline("from torch_backplane.inductor.runtime import without_graphs")
-            self.header.writeline("without_graphs()")
         super().write_header()
 
     def define_dialect_kernel(self, name: str, text: str, metadata: str = "", **facts: Any) -> None:
@@ -169,6 +166,7 @@ class GroupCppWrapper(TritonCalls, Reported, CppWrapperCpu):
         self.device = "cpu"
         super()._generate_end_jit(result)
         self.device = _backend.device
+        result.splice(lines_for_replays())
 
     def _generate_kernel_call_helper(
         self, kernel_name: str, call_args: Any, *, device: torch.device | None = None, triton: bool = True, **rest: Any

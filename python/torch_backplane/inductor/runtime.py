@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-import warnings
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -102,15 +100,3 @@ def bits_of_float32(number: float) -> int:
         return int.from_bytes(struct.pack("<f", number), "little")
     except OverflowError:
         return int.from_bytes(struct.pack("<f", math.copysign(math.inf, number)), "little")
-
-
-@cache
-def without_graphs() -> None:
-    """Warn once that a mode of ``torch.compile`` requests graphs; the modules compiled in that mode call it."""
-    warnings.warn(
-        f"torch.compile's modes reduce-overhead and max-autotune run on {_backend.device} without graphs, kernel by "
-        "kernel: torch only records graphs of CUDA. "
-        f"torch.{_backend.device}.make_graphed_callables records a module's passes on every driver that has graphs; "
-        'mode="max-autotune-no-cudagraphs", or none, asks for no graphs',
-        stacklevel=2,
-    )

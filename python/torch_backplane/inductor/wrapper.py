@@ -10,7 +10,9 @@ import re
 from contextlib import ExitStack
 from typing import Any
 
+import sympy
 import torch
+from torch._guards import TracingContext
 from torch._inductor import config, ir
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen, SubgraphPythonWrapperCodegen
 from torch._inductor.graph import SubgraphLowering
@@ -106,6 +108,53 @@ def leave_calls_out_of_lists() -> None:
         V.graph.lists[name] = [one for one in operations if isinstance(V.graph.name_to_op[one], ir.ComputedBuffer)]
 
 
+def lines_for_replays() -> str:
+    """The end of a graph's module: its ``call`` is recorded and replayed, if the mode requests that."""
+    if not config.triton.cudagraphs or isinstance(V.graph, SubgraphLowering):
+        return ""
+    context = TracingContext.try_get()
+    if reason := _why_not_recorded(context):
+        return f"\nfrom torch_backplane.inductor.replay import skipped\nskipped({reason!r})\n"
+    metadata = context.fw_metadata if context is not None else None
+    inputs = V.graph.graph_inputs.values()
+    tensors = [one for one in inputs if isinstance(one, ir.TensorBox)]
+    symbols = {
+        symbol for one in tensors for size in (*one.get_size(), *one.get_stride()) for symbol in size.free_symbols
+    }
+    facts = {
+        "fixed": () if V.graph.is_backward or metadata is None else tuple(metadata.static_input_indices),
+        "written": tuple(i for i, name in enumerate(V.graph.graph_inputs) if name in V.graph.mutated_inputs),
+        "donated": tuple(V.graph.bw_donated_idxs or ()) if V.graph.is_backward else (),
+        "sized": not symbols <= {one for one in inputs if isinstance(one, sympy.Symbol)},
+        "kind": "backward" if V.graph.is_backward else "inference" if V.graph.is_inference else "forward",
+    }
+    given = ", ".join(f"{name}={value!r}" for name, value in facts.items())
+    return f"\nfrom torch_backplane.inductor.replay import replayed\ncall = replayed(call, {given})\n"
+
+
+def _why_not_recorded(context: TracingContext | None) -> str:
+    """Why a graph is not recorded although the mode requests it, or nothing."""
+    if others := [one for one in V.graph.device_types if one not in (_backend.device, "meta")]:
+        return f"an operand on {others[0]}"
+    if len(V.graph.device_idxs) > 1:
+        return "several devices"
+    annotation = getattr(context, "cudagraph_annotation", None)  # torch.compiler.override_cudagraphs
+    if annotation is not None and (annotation.bwd if V.graph.is_backward else annotation.fwd) is False:
+        return "override_cudagraphs"
+    if config.triton.cudagraph_skip_dynamic_graphs and any(
+        isinstance(one, sympy.Expr) for one in V.graph.graph_inputs.values()
+    ):
+        return "changing sizes and config.triton.cudagraph_skip_dynamic_graphs"
+    for node in V.graph.operations:
+        operator = getattr(node, "op_overload", None)
+        if not isinstance(operator, torch._ops.OpOverload):
+            continue
+        partitioned = {operator.name(), operator.name().rpartition(".")[0]} & set(config.custom_should_partition_ops)
+        if torch.Tag.cudagraph_unsafe in operator.tags or partitioned:
+            return f"the operator {operator}"
+    return ""
+
+
 class GroupWrapper(_Calls, Reported, PythonWrapperCodegen):
     """The wrapper of a graph."""
 
@@ -125,12 +174,14 @@ class GroupWrapper(_Calls, Reported, PythonWrapperCodegen):
 
     def write_header(self) -> None:
         super().write_header()
-        names = "bits_of, bits_of_float64, bits_of_float32, generated_kernel, without_graphs"
+        names = "bits_of, bits_of_float64, bits_of_float32, generated_kernel"
         self.imports.writeline(f"from torch_backplane.inductor.runtime import {names}")
         self.imports.writeline("from torch_backplane import _backend as backplane")
         self.imports.writeline(f"empty_strided_{_backend.device} = backplane.C.modules.empty_strided")
-        if config.triton.cudagraphs:
-            self.imports.writeline("without_graphs()")
+
+    def generate_after_suffix(self, result: Any) -> None:
+        super().generate_after_suffix(result)
+        result.splice(lines_for_replays())
 
 
 class GroupSubgraphWrapper(_Calls, Reported, SubgraphPythonWrapperCodegen):
