@@ -40,6 +40,8 @@ TENSORS: dict[str, tuple[int, ...]] = {  # by their name in a statement
     "table": (1000, 64),
     "q": (4, 8, 512, 64),
     "u": (2, 8, 1024, 40),
+    "asked": (1, 8, 1, 64),
+    "line": (1, 8, 512, 64),
 }
 POINTWISE = {"unary (exp)": "x.exp()", "gelu": "functional.gelu(x)", "mul": "x * y", "add": "torch.add(x, y)"}
 
@@ -96,6 +98,7 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ("attention over pages, a prompt of 512", "prompt()", torch.float32, 1.2),
     ("attention, causal, 4 x 8 x 512 x 64", "attend(q, q, q, is_causal=True)", torch.float32, 1.0),
     ("attention, causal, 4 x 8 x 512 x 64", "attend(q, q, q, is_causal=True)", torch.bfloat16, 1.0),
+    ("attention, a token of 8 heads over 512", "attend(asked, line, line)", torch.float32, 1.2),
     ("attention, 2 x 8 x 1024 x 40", "attend(u, u, u)", torch.float32, 1.2),
     ("attention and its gradient, 2 x 8 x 1024 x 40", "torch.autograd.grad(attend(w, u, u), w, u)", torch.float32, 1.2),
     ("average pool, backward", "torch.autograd.grad(mean, leaf, mean, retain_graph=True)", torch.float32, 1.3),

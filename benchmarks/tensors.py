@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn import functional
 
-from benchmarks.row import ASYNC, INLINE, Result, Row
+from benchmarks.row import ASYNC, COMPILED, INLINE, Result, Row
 from benchmarks.timing import ratio, wait
 
 
@@ -43,11 +45,45 @@ def _item(device: str) -> Result:
     return ratio("scalar.item()", *names)
 
 
+def _token(where: str) -> Callable[[], torch.Tensor]:
+    """A token through six layers of a Llama of 64, written out: some 200 operators, each of a microsecond or two."""
+    generator = torch.Generator().manual_seed(0)
+
+    def of(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(where)
+
+    token, scale, cos, sin = of(1, 64), of(64), of(1, 64), of(1, 64)
+    projections, out, up, gate, down = of(192, 64), of(64, 64), of(256, 64), of(256, 64), of(64, 256)
+    keys, values, place = of(1, 4, 32, 16), of(1, 4, 32, 16), torch.tensor([7]).to(where)
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        return (x * cos + torch.cat([-x[:, 32:], x[:, :32]], -1) * sin).view(1, 4, 1, 16)
+
+    def step() -> torch.Tensor:
+        x = token
+        for _ in range(6):
+            q, k, v = functional.linear(functional.rms_norm(x, (64,), scale), projections).chunk(3, -1)
+            keys.index_copy_(2, place, turned(k))
+            values.index_copy_(2, place, v.view(1, 4, 1, 16))
+            seen = functional.scaled_dot_product_attention(turned(q), keys, values)
+            x = x + functional.linear(seen.view(1, 64), out)
+            y = functional.rms_norm(x, (64,), scale)
+            x = x + functional.linear(functional.silu(functional.linear(y, up)) * functional.linear(y, gate), down)
+        return x
+
+    return torch.no_grad()(step)
+
+
+def _small_operators(device: str) -> Result:
+    return ratio("step()", *({"step": _token(where)} for where in (device, "cpu")), after=wait)
+
+
 ROWS = [
     *(_empty(count) for count in (8, 1 << 18, 1 << 24)),
     Row("view", _view, budget=1.1),
     Row("as_strided", _as_strided, budget=1.1),
     Row("add, 8 floats", _add, budget=1.3),
     Row("add, 8 floats, calling thread", _add, budget=2.0, configurations=(ASYNC,)),
+    Row("a token through 200 small operators", _small_operators, budget=1.2, configurations=(COMPILED,)),
     Row("item()", _item, configurations=(INLINE, ASYNC)),
 ]

@@ -52,7 +52,10 @@ void bind_graphs(py::module_& module) {
   def_quick(module, "make_results",
             [](const py::capsule& results, const std::vector<at::Tensor>& inputs) { return kResults.get(results).make(inputs); });
   def_quick(module, "bytes_alive", [](const py::capsule& results) { return kResults.get(results).bytes_alive(); });
+  def_quick(module, "wait_for_readers",
+            [](const py::capsule& results) { kResults.use(results, [](GraphResults& used) { used.wait_for_readers(); }); });
   def_quick(module, "move_out", [](const py::capsule& results) { kResults.use(results, [](GraphResults& used) { used.move_out(); }); });
+  def_blocking(module, "own_memory", [](const at::Tensor& tensor) { own_memory(tensor); });
   def_quick(module, "addresses", [](const std::vector<Py_ssize_t>& places, const py::list& arguments) {
     Addresses found;
     for (const Py_ssize_t i : places) found.emplace_back(i, address_in(arguments, i));

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "bindings/module.h"
+#include "inductor/graph_results.h"
 #include "runtime/stream.h"
 
 namespace backplane::bindings {
@@ -20,6 +21,7 @@ py::tuple share(const at::Tensor& bytes) {
   SharedStorage shared;
   {
     const py::gil_scoped_release no_gil;
+    own_memory(bytes);
     shared = share_storage(bytes.storage());
   }
   return py::make_tuple(py::bytes(shared.memory), shared.offset, shared.bytes, py::bytes(shared.event), py::bytes(shared.counter));

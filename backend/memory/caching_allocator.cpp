@@ -158,6 +158,7 @@ void CachingAllocator::recordStream(const c10::DataPtr& data, c10::Stream stream
   stream_handle(stream);                     // raises for a stream that does not exist: the free that queries it later cannot raise
   const c10::DataPtr& ptr = unshared(data);  // memory that other processes also use is wrapped
   if (ptr.get() == nullptr || driver_if_open() == nullptr) return;
+  if (ptr.get_deleter() == &BorrowedMemory::release) return static_cast<BorrowedMemory*>(ptr.get_context())->record_stream(stream);
   const bool is_ours = ptr.get_deleter() == &caching_allocator_impl::deleter;
   if (!is_ours && !c10::impl::cow::is_cow_data_ptr(ptr)) return;
   const void* const address = is_ours ? ptr.get_context() : ptr.get();  // lazily cloned storages share a block

@@ -50,6 +50,14 @@ struct PoolOptions {
   const memory::Pluggable* source = nullptr;  // the source of its segments; NULL: the device's
 };
 
+// Memory of an owner that reuses it by itself, such as a graph: the context of a DataPtr, whose deleter is `release`.
+struct BorrowedMemory {
+  virtual ~BorrowedMemory() = default;
+  virtual void record_stream(c10::Stream stream) = 0;
+
+  static void release(void* context) { delete static_cast<BorrowedMemory*>(context); }
+};
+
 // A vendor derives from this class to change where segments come from (segment_alloc, segment_free) or any virtual method, and registers
 // its object with c10::SetAllocator(backplane::kDevice, &mine, 1). Such an object lives until the end of the process.
 class CachingAllocator : public c10::DeviceAllocator {
@@ -66,7 +74,8 @@ class CachingAllocator : public c10::DeviceAllocator {
   bool initialized() override;
   // {0, 0}: all cached memory, on all devices. Waits for the devices' work: memory that queued work uses is never returned to the driver.
   void emptyCache(c10::MempoolId_t pool = {0, 0}) override;
-  // Ignores memory of other allocators (from_blob, another process). Throws for a stream that does not exist.
+  // Ignores memory of other allocators (from_blob, another process), but for that of BorrowedMemory. Throws for a stream that does not
+  // exist.
   void recordStream(const c10::DataPtr& ptr, c10::Stream stream) override;
   // Zeros for a device that has not been used.
   DeviceStats getDeviceStats(c10::DeviceIndex device) override;

@@ -7,6 +7,7 @@
 
 #include "memory/caching_allocator.h"
 #include "runtime/driver.h"
+#include "runtime/event.h"
 #include "runtime/stream.h"
 
 namespace backplane {
@@ -70,7 +71,12 @@ PhiloxState GraphNumbers::take(c10::DeviceIndex device, const std::shared_ptr<Ph
 
 void GraphNumbers::prepare(const c10::Stream& stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const Used& one : used_) {
+  for (Used& one : used_) {
+    if (std::exchange(one.is_new, false)) {
+      Event event;
+      event.record(default_stream(stream.device_index()));
+      event.block(stream);
+    }
     const PhiloxState place = one.sequence->take(one.count);
     const auto address = reinterpret_cast<uint64_t>(one.words.get());
     const uint64_t words[] = {place.seed, place.offset};

@@ -42,6 +42,7 @@ class GraphNumbers {
     std::shared_ptr<PhiloxSequence> sequence;
     c10::DataPtr words;  // seed and offset, on the device
     uint64_t count;      // per run
+    bool is_new = true;  // the default stream may still use the memory
   };
 
   std::mutex mutex_;

@@ -138,21 +138,7 @@ void wait_for(c10::DeviceIndex device, const char* call, const std::function<int
 
 // Replaces the wait for a device with a capturing stream: waits for all work that runs there.
 void synchronize_streams(c10::DeviceIndex device) {
-  std::vector<c10::StreamId> ids{0};
-  for (int level = 0; level < kMaxLevels; ++level) {
-    for (int slot = 0; slot < kSlotsPerLevel; ++slot) {
-      bp_stream* handle = pool(device).slots[level][slot].load(std::memory_order_acquire);
-      if (handle != nullptr && handle != kSharesDefault) ids.push_back(encode(level, slot));
-    }
-  }
-  {
-    const std::shared_lock<std::shared_mutex> lock(externals().mutex);
-    for (const auto& [of, id] : externals().known) {
-      if (of == device) ids.push_back(id);
-    }
-  }
-  for (const c10::StreamId id : ids) {
-    const c10::Stream stream(c10::Stream::UNSAFE, {kDevice, device}, id);
+  for (const c10::Stream& stream : known_streams(device)) {
     if (capture_id(stream) == 0) synchronize_stream(stream);
   }
 }
@@ -258,6 +244,26 @@ void synchronize_stream(const c10::Stream& stream) {
     });
   }
   note(ActivityKind::stream_done, stream.device_index(), stream.id());
+}
+
+std::vector<c10::Stream> known_streams(c10::DeviceIndex device) {
+  using namespace stream_impl;
+  std::vector<c10::StreamId> ids{0};
+  for (int level = 0; level < kMaxLevels; ++level) {
+    for (int slot = 0; slot < kSlotsPerLevel; ++slot) {
+      bp_stream* handle = pool(device).slots[level][slot].load(std::memory_order_acquire);
+      if (handle != nullptr && handle != kSharesDefault) ids.push_back(encode(level, slot));
+    }
+  }
+  {
+    const std::shared_lock<std::shared_mutex> lock(externals().mutex);
+    for (const auto& [of, id] : externals().known) {
+      if (of == device) ids.push_back(id);
+    }
+  }
+  std::vector<c10::Stream> streams;
+  for (const c10::StreamId id : ids) streams.emplace_back(c10::Stream::UNSAFE, c10::Device(kDevice, device), id);
+  return streams;
 }
 
 void synchronize_device(c10::DeviceIndex device) {

@@ -8,6 +8,7 @@
 #include <c10/core/Stream.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "runtime/capture.h"
 
@@ -36,6 +37,9 @@ c10::Stream external_stream(uint64_t native, c10::DeviceIndex device);
 bp_stream* stream_handle(const c10::Stream& stream);
 uint64_t stream_native_handle(const c10::Stream& stream);  // the vendor's own stream object (0: default without stream_native)
 int stream_priority(const c10::Stream& stream);
+
+// The default stream, those of the pool that were used, and external ones.
+std::vector<c10::Stream> known_streams(c10::DeviceIndex device);
 
 bool query_stream(const c10::Stream& stream);
 void synchronize_stream(const c10::Stream& stream);  // interruptible; see runtime/wait.h. Call without the GIL.

@@ -188,6 +188,7 @@ BATCHING = {
     "in order": {"use_cuda_graph": False, "use_async_batching": False},
     "in turns": pytest.param({"use_async_batching": True}, marks=from_5_17),
     "graphs": {"use_cuda_graph": True},
+    "graphs that sample": {"use_cuda_graph": True, "do_sample": True, "top_k": 1},  # the only token that may come
 }
 
 
@@ -195,6 +196,8 @@ def batched(device, options):
     """Tokens of four runs, those of generate() on the CPU, and the device and memory that the cache was sized for."""
     prompts = [[2, 5, 6, 7], [9, 4], [3, 8, 5, 1, 1, 6, 2]]
     greedy = {"max_new_tokens": 5, "do_sample": False}
+    sampling = {name: value for name, value in options.items() if name in ("do_sample", "top_k")}
+    options = {name: value for name, value in options.items() if name not in sampling}
     reference = tiny.llama()
     expected = [reference.generate(torch.tensor([prompt]), **greedy)[0, len(prompt) :].tolist() for prompt in prompts]
     model = tiny.llama().to(device)
@@ -202,7 +205,7 @@ def batched(device, options):
     for _ in range(4):
         found = model.generate_batch(
             prompts,
-            generation_config=GenerationConfig(**greedy),
+            generation_config=GenerationConfig(**{**greedy, **sampling}),
             continuous_batching_config=ContinuousBatchingConfig(num_blocks=64, max_batch_tokens=64, **options),
         )
         runs.append([output.generated_tokens for output in found.values()])

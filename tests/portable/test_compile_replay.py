@@ -1,5 +1,6 @@
 """``mode="reduce-overhead"``: compiled graphs that are recorded at their second call and replayed from then on."""
 
+import contextlib
 import copy
 import gc
 import textwrap
@@ -111,6 +112,92 @@ def test_reset_returns_the_memory(device, device_module):
     assert reserved() > before
     torch.compiler.reset()
     assert reserved() == before
+
+
+def test_a_change_in_place_between_forward_and_backward_is_an_error(device):
+    """A saved tensor that is an input or a result is that tensor, with its version."""
+    function = graphed(lambda x, w: (x * w).exp())
+    for k in range(5):
+        w, x = torch.zeros(4, device=device, requires_grad=True), torch.ones(4, device=device)
+        y = function(x, w)
+        with torch.no_grad():
+            (y, x)[k % 2].mul_(10)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_another_stream_may_read_results(device, device_module):
+    """While they exist, and as long as record_stream says."""
+    function, side, found, kept = graphed(lambda x: (x * 2 + 1, x @ x)), device_module.Stream(), [], []
+    for k in range(6):
+        x = torch.full((256, 256), float(k), device=device)
+        y, product = function(x)
+        side.wait_stream(device_module.current_stream())
+        with device_module.stream(side):
+            late = product
+            for _ in range(20):
+                late = late @ late * 0
+            found.append((y + late).sum())
+        product.record_stream(side)
+        if k % 2:
+            y.record_stream(side)
+        else:
+            kept.append(y)
+        del y, product
+    device_module.synchronize()
+    assert [int(one.item()) for one in found] == [256 * 256 * (2 * k + 1) for k in range(6)]
+
+
+def test_a_result_that_stays_is_moved_for_all_streams(device, device_module):
+    function, side = graphed(lambda x: (x * 2).sum()), device_module.Stream()
+    for k in range(4):
+        y = function(torch.full((1000,), float(k), device=device))
+        side.wait_stream(device_module.current_stream())
+        function(torch.full((1000,), 77.0, device=device))
+        with device_module.stream(side):
+            assert (y * 1).item() == 2000 * k
+
+
+def test_a_result_that_is_exported_does_not_move(device):
+    function, kept = graphed(lambda x: (x * 2, x.sum())), []
+    for k in range(6):
+        _, total = function(torch.full((1000,), float(k), device=device))
+        kept.append((total, torch.from_dlpack(total)))
+    for k, (total, exported) in enumerate(kept):
+        assert total.item() == exported.item() == 1000 * k
+        assert total.data_ptr() == exported.data_ptr()
+
+
+def test_recordings_go_with_what_was_compiled(device, device_module):
+    from torch_backplane.inductor import replay
+
+    def run(width):
+        model = nn.Linear(width, width, device=device)
+        compiled = torch.compile(model, mode="reduce-overhead")
+        for _ in range(3):
+            compiled(torch.ones(2, width, device=device)).sum().backward()
+
+    torch.compiler.reset()
+    gc.collect()
+    before, counts = len(replay._all), []
+    for width in (64, 65, 66, 67):
+        run(width)
+        torch._dynamo.reset_code_caches()
+        gc.collect()
+        counts.append(len(replay._all) - before)
+    assert counts[-1] <= counts[0]
+
+
+def test_buffers_of_inputs_are_shared(device, ran, device_module):
+    """By the recordings of a graph for other addresses."""
+    model = nn.Linear(1000, 8).to(device).requires_grad_(False)
+    compiled, reserved = graphed(model), []
+    for _ in range(12):
+        model.weight.data = model.weight.data.clone()
+        compiled(torch.ones(1000, 1000, device=device))
+        reserved.append(device_module.memory_reserved())
+    assert ran.count("recorded") >= 2
+    assert reserved[-1] - reserved[3] < 8 * 10**6
 
 
 def test_what_a_function_returned_can_be_its_next_input(device, ran):
@@ -307,7 +394,7 @@ def test_options_of_torch(device, ran, options, expected):
     assert ran == expected
 
 
-def test_one_address_after_another_ends_in_calls(device, ran):
+def test_one_address_after_another_ends_in_calls(device, ran, caplog):
     def step(x):
         x.add_(1)
 
@@ -317,6 +404,7 @@ def test_one_address_after_another_ends_in_calls(device, ran):
         for x in given:
             function(x)
     assert [x.tolist() for x in given] == [[1, 1, 1]] * 8
+    assert "inputs that are used in place, at more than 2 addresses" in caplog.text
     assert ran == ["call", *["recorded", "replayed"] * 3, *["call"] * 4]
 
 
@@ -333,6 +421,48 @@ def test_F26_what_cannot_be_recorded_runs_and_is_reported(device, ran, caplog):
     assert ran == ["call"] * 4
     assert counters["inductor"]["cudagraph_skips"] > skipped
     assert "skipping cudagraphs due to aten::_local_scalar_dense" in caplog.text
+
+
+def test_an_error_of_an_operator_is_raised_and_does_not_end_the_recordings(device, ran):
+    @torch.library.custom_op("replay_tests::fails_once", mutates_args=())
+    def fails_once(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 2:
+            raise ValueError("not now")
+        return x + 1
+
+    calls = []
+    fails_once.register_fake(torch.empty_like)
+    function, x = graphed(lambda x: fails_once(x) * 2), torch.ones(2, device=device)
+    function(x)
+    with pytest.raises(ValueError, match="not now"):
+        function(x)
+    assert [function(x).tolist() for _ in range(3)] == [[4, 4]] * 3
+    assert ran.count("replayed") == 3
+
+
+def test_a_size_that_does_not_fit_is_not_recorded(device, ran, device_module):
+    function = graphed(lambda x: (x * 2).cos() + x.shape[0], dynamic=True)
+
+    def both():
+        for rows in (1000, 4_000_000):
+            function(torch.ones(rows, 4, device=device))
+
+    both()
+    device_module.set_per_process_memory_fraction(0.2)
+    try:
+        free = device_module.mem_get_info()[0]
+        assert free > 2**26
+        held = torch.empty(int(free * 0.2) - 3 * 2**26, dtype=torch.uint8, device=device)
+        function(torch.ones(1000, 4, device=device))
+        with contextlib.suppress(torch.OutOfMemoryError):
+            function(torch.ones(4_000_000, 4, device=device))
+        del held
+    finally:
+        device_module.set_per_process_memory_fraction(1.0)
+    ran.clear()
+    function(torch.ones(1000, 4, device=device))
+    assert ran == ["replayed"]
 
 
 def test_an_error_can_be_asked_for(device):

@@ -63,6 +63,7 @@ def _replace_dlpack(device: str) -> None:
             raise BufferError("Can't export tensors with the negative bit set, use tensor.resolve_neg()")
         if stream is not None and type(stream) is not int:
             raise TypeError(f"stream must be an int or None, got {type(stream).__name__}")
+        _backend.C.graphs.own_memory(self)  # the consumer would not notice that it moves
         target = options.get("dl_device")
         if target is not None and target[0] == DLDeviceType.kDLCPU:
             # This returns after all queued work is done, so the consumer's stream need not wait.

@@ -9,7 +9,7 @@ is recorded again for other addresses. All other inputs are copied to memory of 
 Results alias memory of the recording, so they must be gone when it is replayed. If some are not, such as a loss, they
 are first copied to memory of their own; if most are not, such as saved tensors of other layers, the graph is recorded a
 second time, in another pool. So, unlike torch's, a result is not overwritten while the program has it, and no step has
-to be marked.
+to be marked. A result that another thread reads has to be cloned: it may be moved meanwhile.
 
 Threads: each has its own recordings for each of its streams.
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 import threading
 import warnings
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -38,8 +37,8 @@ from torch_backplane.device.streams import Stream, StreamContext
 
 _POOLS = {"inference": 2, "forward": 64, "backward": 64}
 """Of a graph, for results that exist at the same time: in training those of all layers that share it do."""
-_RECORDINGS = 64
-"""In a pool: of different sizes, and of different addresses. The least recent one is dropped."""
+_SIZES = 64
+"""Sets of sizes that have recordings in a pool. The one that was recorded first is dropped."""
 _SEEN = 4096
 """Sets of sizes that are remembered until they are recorded."""
 _ATTEMPTS = 100
@@ -52,22 +51,21 @@ _known: dict[int, StorageWeakRef] = {}
 _capturing = threading.Lock()
 
 
-class _NotYet(Exception):
+class _NotYet(RuntimeError):
     """A call cannot be recorded, unless a forward graph that it follows is recorded first."""
 
 
 @dataclass(eq=False)
 class _Recording:
-    """A captured call."""
+    """A captured call. Places are those in the lists of arguments and of what it returned."""
 
     graph: CUDAGraph
-    results: Any  # the tensors of `returned`, of the last run
+    results: Any  # a capsule of GraphResults: of the tensors that it returned
     returned: list[Any]
-    places: list[int]  # of tensors in `returned`
-    tensors: list[int]  # in the arguments
-    addresses: Any  # of the arguments in place
-    copied: list[int]
-    buffers: list[torch.Tensor]  # for those
+    result_places: list[int]
+    tensor_places: list[int]
+    addresses: Any  # a capsule: of the arguments in place
+    buffers: dict[int, torch.Tensor]  # of the others
     bytes: int = 0  # of the results of a run
 
     def fits(self, arguments: list[Any]) -> bool:
@@ -75,18 +73,21 @@ class _Recording:
 
     def copies_results(self, arguments: list[Any]) -> bool:
         """Whether it copies what it could use in place: saved tensors of a forward graph that was recorded later."""
-        return any(_backend.C.graphs.is_result(arguments[i]) for i in self.copied)
+        return any(_backend.C.graphs.is_result(arguments[i]) for i in self.buffers)
 
     def run(self, arguments: list[Any]) -> tuple[Any, ...]:
-        if self.copied:
+        if self.buffers:
             with torch._C._AutoDispatchBelowAutograd():
-                torch._foreach_copy_(self.buffers, [_without_repeats(arguments[i]) for i in self.copied])
+                torch._foreach_copy_(
+                    [_without_repeats(one) for one in self.buffers.values()],
+                    [_without_repeats(arguments[i]) for i in self.buffers],
+                )
         self.graph.replay()
-        made = _backend.C.graphs.make_results(self.results, [arguments[i] for i in self.tensors])
+        made = _backend.C.graphs.make_results(self.results, [arguments[i] for i in self.tensor_places])
         self.bytes = self.bytes or _backend.C.graphs.bytes_alive(self.results)
         arguments.clear()
         returned = list(self.returned)
-        for place, tensor in zip(self.places, made, strict=True):
+        for place, tensor in zip(self.result_places, made, strict=True):
             returned[place] = tensor
         return tuple(returned)
 
@@ -96,7 +97,7 @@ class _Pool:
     """Recordings that share memory: the results of only one of them exist at a time."""
 
     id: tuple[int, int] = field(default_factory=lambda: _backend.C.graphs.new_pool())
-    recordings: OrderedDict[Any, list[_Recording]] = field(default_factory=OrderedDict)
+    recordings: dict[Any, list[_Recording]] = field(default_factory=dict)
     last: _Recording | None = None  # the last one that ran
 
     def alive(self) -> float:
@@ -105,21 +106,15 @@ class _Pool:
             return 0
         return _backend.C.graphs.bytes_alive(self.last.results) / self.last.bytes
 
-    def move_out(self) -> None:
-        """Copy the last results that still exist to memory of their own."""
-        assert self.last is not None
-        _backend.C.graphs.move_out(self.last.results)
-
     def recording(self, key: Any, arguments: list[Any]) -> _Recording | None:
         return next((one for one in self.recordings.get(key, ()) if one.fits(arguments)), None)
 
-    def add(self, key: Any, recording: _Recording) -> None:
-        self.recordings.setdefault(key, []).insert(0, recording)
-        if sum(map(len, self.recordings.values())) > _RECORDINGS:
-            oldest = next(iter(self.recordings))
-            del self.recordings[oldest][-1]
-            if not self.recordings[oldest]:
-                del self.recordings[oldest]
+    def run(self, recording: _Recording, arguments: list[Any]) -> tuple[Any, ...]:
+        """Run a recording, behind other streams that read the last results."""
+        if self.last is not None:
+            _backend.C.graphs.wait_for_readers(self.last.results)
+        self.last = recording
+        return recording.run(arguments)
 
 
 @dataclass(eq=False)
@@ -128,17 +123,18 @@ class _Stream:
 
     pools: list[_Pool] = field(default_factory=list)
     warm: set[Any] = field(default_factory=set)  # keys that have run
-    recorded_again: int = 0
+    refused: set[Any] = field(default_factory=set)  # keys that are not recorded (again)
 
-    def find(self, key: Any, arguments: list[Any], most: int) -> tuple[_Pool, _Recording | None]:
-        """A pool whose memory no result needs, and its recording of the call, if there is one.
+    def find(self, key: Any, arguments: list[Any], most_pools: int) -> tuple[_Pool, _Recording | None]:
+        """A pool for the call, and its recording there, if there is one.
 
-        If a small part of a pool's results exists, such as a loss, these are copied; if most do, there is another pool.
+        A pool without results that exist; one of which a small part does, such as a loss, which will be copied; or, if
+        most results of all pools exist, a new one.
 
         Args:
             key: of the sizes.
             arguments: of the call.
-            most: the number of pools.
+            most_pools: when there are as many, large results are copied, too.
         """
         unused, least, least_alive = None, None, 1.0
         for pool in self.pools:
@@ -149,8 +145,9 @@ class _Stream:
                 unused = unused or pool
             elif least is None or alive < least_alive:
                 least, least_alive = pool, alive
-        if unused is None and least is not None and (least_alive < 0.5 or len(self.pools) >= most):
-            least.move_out()
+        if unused is None and least is not None and (least_alive < 0.5 or len(self.pools) >= most_pools):
+            assert least.last is not None
+            _backend.C.graphs.move_out(least.last.results)  # now: an argument may be one of them
             return least, least.recording(key, arguments)
         if unused is None:
             unused = _Pool()
@@ -183,15 +180,15 @@ class Replayed:
         self.call = call
         self.fixed, self.written, self.donated = frozenset(fixed), frozenset(written), frozenset(donated)
         self.sized = sized
-        self.pools = _POOLS[kind]
+        self.most_pools = _POOLS[kind]
         self.is_backward = kind == "backward"
         self.refused = config.triton.force_cudagraphs_warmup
+        self.not_yet = 0
         self.sizes_to_record = config.triton.cudagraph_capture_sizes
         self.warns_above = config.triton.cudagraph_dynamic_shape_warn_limit
         self.most_recorded_again = config.triton.cudagraph_unexpected_rerecord_limit
         self.warms_up = not config.triton.skip_cudagraph_warmup
         self.waits = config.triton.force_cudagraph_sync
-        self.failed = 0
         self.reset()
         _all.add(self)
 
@@ -207,89 +204,120 @@ class Replayed:
         current = _backend.C.streams.current(tensor.device.index)
         if _backend.C.streams.is_capturing(*current):
             return self.call(arguments)
-        key = tuple([one for one in arguments if not isinstance(one, torch.Tensor)])
-        if self.sizes_to_record is not None and (key[0] if len(key) == 1 else key) not in self.sizes_to_record:
-            return self.call(arguments)
-        if self.sized:
-            key += tuple((one.size(), one.stride()) for one in arguments if isinstance(one, torch.Tensor))
+        key = self.key(arguments)
         streams: dict[Any, _Stream] = self.local.__dict__
-        stream = streams.get(current) or streams.setdefault(current, _Stream())
-        is_warm = key in stream.warm or not self.warms_up
-        if len(stream.warm) >= _SEEN:  # a number that changes at each call
-            stream.warm.clear()
-        stream.warm.add(key)
-        has_mode = torch._C._len_torch_dispatch_stack()  # it sees operators; AOTAutograd has one at the first call
-        if has_mode or not is_warm:
+        if (stream := streams.get(current)) is None:
+            stream = streams[current] = _Stream()
+        if self.warms_up and key not in stream.warm:
+            if len(stream.warm) >= _SEEN:  # a number that changes at each call
+                stream.warm.clear()
+            stream.warm.add(key)
             return self.call(arguments)
-        pool, recording = stream.find(key, arguments, self.pools)
+        if torch._C._len_torch_dispatch_stack():  # a mode sees operators; AOTAutograd has one at the first call
+            return self.call(arguments)
+        pool, recording = stream.find(key, arguments, self.most_pools)
         if recording is None or (self.is_backward and recording.copies_results(arguments)):
             recording = self.record(stream, pool, key, arguments, tensor.device) or recording
         if recording is None:
             return self.call(arguments)
-        pool.recordings.move_to_end(key)
-        pool.last = recording
-        returned = recording.run(arguments)
+        returned = pool.run(recording, arguments)
         if self.waits:
             torch.accelerator.synchronize(tensor.device)
         return returned
+
+    def key(self, arguments: list[Any]) -> tuple[Any, ...]:
+        """What a recording is for: the numbers among the arguments, and sizes."""
+        key = tuple([one for one in arguments if not isinstance(one, torch.Tensor)])
+        if self.sized:
+            key += tuple(one.size() for one in arguments if isinstance(one, torch.Tensor))
+            key += tuple(one.stride() for one in arguments if isinstance(one, torch.Tensor) and not one.is_sparse)
+        return key
 
     def record(
         self, stream: _Stream, pool: _Pool, key: Any, arguments: list[Any], device: torch.device
     ) -> _Recording | None:
         """Record a call; None if that is not possible."""
-        if key in pool.recordings:
-            stream.recorded_again += 1
-            if stream.recorded_again > self.most_recorded_again:
-                return None
+        numbers = tuple([one for one in arguments if not isinstance(one, torch.Tensor)])
+        asked = self.sizes_to_record is None or (numbers[0] if len(numbers) == 1 else numbers) in self.sizes_to_record
+        if key in stream.refused or not asked:
+            return None
+        known = pool.recordings.get(key, [])
+        if len(known) > self.most_recorded_again:
+            stream.refused.add(key)
+            skipped(f"inputs that are used in place, at more than {self.most_recorded_again} addresses")
+            return None
         try:
             try:
-                recording = self.capture(pool, arguments, device)
+                recording = self.capture(known, pool, arguments, device)
             except torch.OutOfMemoryError:
                 empty_cache()  # not possible in a capture
-                recording = self.capture(pool, arguments, device)
-        except Exception as error:  # the call itself raises it again if it is not of the capture
-            self.failed += 1
-            if not isinstance(error, _NotYet) or self.failed == _ATTEMPTS:
-                self.refused = True
-                skipped(str(error))
+                recording = self.capture(known, pool, arguments, device)
+        except _NotYet as error:
+            self.not_yet += 1
+            if self.not_yet >= _ATTEMPTS or not self.is_backward:
+                self.refuse(str(error))
             return None
-        if key not in pool.recordings and len(pool.recordings) == self.warns_above:
+        except torch.OutOfMemoryError as error:
+            stream.refused.add(key)
+            skipped(str(error))
+            return None
+        except RuntimeError as error:  # the core refuses what a graph cannot hold; the call raises any other again
+            self.refuse(str(error))
+            return None
+        if not known and len(pool.recordings) == self.warns_above:
             warnings.warn(
                 f"a compiled graph is recorded for more than {self.warns_above} sets of sizes. Each keeps memory: pad "
                 "the inputs to a few sizes, or record fixed sizes only "
                 "(torch._inductor.config.triton.cudagraph_skip_dynamic_graphs)",
                 stacklevel=2,
             )
-        pool.add(key, recording)
+        pool.recordings.setdefault(key, []).insert(0, recording)
+        if len(pool.recordings) > _SIZES:
+            del pool.recordings[next(iter(pool.recordings))]
         return recording
 
-    def capture(self, pool: _Pool, arguments: list[Any], device: torch.device) -> _Recording:
-        """Capture a call. Nothing runs on the device."""
+    def refuse(self, reason: str) -> None:
+        """Run kernel by kernel from now on."""
+        self.refused = True
+        self.reset()
+        skipped(reason)
+
+    def capture(self, known: list[_Recording], pool: _Pool, arguments: list[Any], device: torch.device) -> _Recording:
+        """Capture a call. Nothing runs on the device.
+
+        Args:
+            known: recordings of the same sizes, whose buffers it can use.
+            pool: for its memory.
+            arguments: of the call.
+            device: of the call.
+        """
         tensors = [i for i, one in enumerate(arguments) if isinstance(one, torch.Tensor)]
         for i in tensors:
             if arguments[i].device != device and not _is_known(arguments[i].untyped_storage()):
                 raise _NotYet(f"an argument on {arguments[i].device}, and others on {device}")
         copied = [i for i in tensors if not self.is_in_place(i, arguments[i])]
-        graph, given, buffers = CUDAGraph(), list(arguments), []
+        graph, given, buffers = CUDAGraph(), list(arguments), {}
         with torch.inference_mode(False), torch.no_grad(), _capturing, StreamContext(_capture_stream(device.index)):
             graph.capture_begin(pool.id, capture_error_mode="thread_local")
             try:
                 for i in copied:
                     one = arguments[i]
-                    given[i] = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device=device)
-                    buffers.append(_without_repeats(given[i]))
+                    buffer = next((of.buffers[i] for of in known if i in of.buffers), None)
+                    if buffer is None or (buffer.size(), buffer.stride()) != (one.size(), one.stride()):
+                        buffer = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device=device)
+                    given[i] = buffers[i] = buffer
                 returned = list(self.call(list(given)))
             finally:
                 graph.capture_end()
         places = [i for i, one in enumerate(returned) if isinstance(one, torch.Tensor)]
-        callers = [None if i in copied and i in self.donated else given[i] for i in tensors]
+        callers = [None if i in buffers and i in self.donated else given[i] for i in tensors]
         results = _backend.C.graphs.results(graph._graph, [returned[i] for i in places], callers)
         for place in places:
             if returned[place].device != device:  # a constant: the host cannot have read an argument
                 _know(returned[place].untyped_storage())
             returned[place] = None
-        addresses = _backend.C.graphs.addresses([i for i in tensors if i not in copied], arguments)
-        return _Recording(graph, results, returned, places, tensors, addresses, copied, buffers)
+        addresses = _backend.C.graphs.addresses([i for i in tensors if i not in buffers], arguments)
+        return _Recording(graph, results, returned, places, tensors, addresses, buffers)
 
     def is_in_place(self, i: int, tensor: torch.Tensor) -> bool:
         """Whether a recording uses argument ``i`` at its address."""
@@ -302,8 +330,12 @@ class Replayed:
 
 
 def _know(storage: torch.UntypedStorage) -> None:
-    if not _is_known(storage):
-        _known[storage._cdata] = StorageWeakRef(storage)
+    if _is_known(storage):
+        return
+    if len(_known) % 1024 == 1023:
+        for address in [address for address, one in list(_known.items()) if one.expired()]:
+            del _known[address]
+    _known[storage._cdata] = StorageWeakRef(storage)
 
 
 def _is_known(storage: torch.UntypedStorage) -> bool:

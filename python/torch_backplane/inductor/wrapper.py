@@ -109,7 +109,10 @@ def leave_calls_out_of_lists() -> None:
 
 
 def lines_for_replays() -> str:
-    """The end of a graph's module: its ``call`` is recorded and replayed, if the mode requests that."""
+    """The end of a graph's module: its ``call`` is recorded and replayed, if the mode requests that.
+
+    Graphs with equal modules share one; each that asks for its ``call`` gets recordings of its own.
+    """
     if not config.triton.cudagraphs or isinstance(V.graph, SubgraphLowering):
         return ""
     context = TracingContext.try_get()
@@ -129,7 +132,19 @@ def lines_for_replays() -> str:
         "kind": "backward" if V.graph.is_backward else "inference" if V.graph.is_inference else "forward",
     }
     given = ", ".join(f"{name}={value!r}" for name, value in facts.items())
-    return f"\nfrom torch_backplane.inductor.replay import replayed\ncall = replayed(call, {given})\n"
+    return f"""
+
+if __name__ != "__main__":
+    from torch_backplane.inductor.replay import replayed
+    kernel_by_kernel = call
+    del call
+
+
+def __getattr__(name):
+    if name == "call" and __name__ != "__main__":
+        return replayed(kernel_by_kernel, {given})
+    raise AttributeError(name)
+"""
 
 
 def _why_not_recorded(context: TracingContext | None) -> str:

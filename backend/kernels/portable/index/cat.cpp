@@ -18,6 +18,7 @@ namespace cat_impl {
 namespace {
 
 constexpr size_t kSources = 24;       // per launch; their addresses and sizes fit into its arguments
+constexpr size_t kFewSources = 4;     // of a kernel with fewer arguments
 constexpr uint32_t kHostTile = 4096;  // elements of an item that is a core
 constexpr uint32_t kLanes = 4;        // elements of another item
 
@@ -41,25 +42,27 @@ void write_sources(KernelSource& source, const size_t& sources) {
 bool launch_cat(const at::Tensor& out, c10::ScalarType bits, int64_t width, const Source* sources, size_t count) {
   const c10::DeviceIndex device = out.device().index();
   const Target& target = target_of(device);
+  const size_t most = count <= kFewSources ? kFewSources : kSources;
+  const auto pointers = static_cast<uint32_t>(most + 1);
   const uint32_t per_item = target.is_host() ? kHostTile : kLanes;
   Unit unit(device, "cat.bpc", "cat", "cat");
-  unit.define("T", memory_type(bits)).define("SOURCES", kSources).define("POINTERS", kSources + 1).made_by(&write_sources, kSources);
-  const Function* function = unit.find(per_item, kSources + 1, 1 + 4 * kSources, 1);
+  unit.define("T", memory_type(bits)).define("SOURCES", most).define("POINTERS", pointers).made_by(&write_sources, most);
+  const Function* function = unit.find(per_item, pointers, static_cast<uint32_t>(1 + 4 * most), 1);
   if (function == nullptr) return false;
   const int64_t tile = static_cast<int64_t>(function->group) * per_item;
   Arguments arguments;
   arguments.write(out);
   const uint64_t first = address_of(sources[0].tensor);
-  for (size_t k = 0; k < kSources; ++k) arguments.add(0 < k && k < count ? address_of(sources[k].tensor) : first);
+  for (size_t k = 0; k < most; ++k) arguments.add(0 < k && k < count ? address_of(sources[k].tensor) : first);
   arguments.words(width);
   int64_t tiles = 0;
-  for (size_t k = 0; k < kSources; ++k) {
+  for (size_t k = 0; k < most; ++k) {
     if (k < count) tiles += (sources[k].tensor.numel() + tile - 1) / tile;
     arguments.words(tiles);
   }
-  for (size_t k = 0; k < kSources; ++k) arguments.words(k < count ? sources[k].tensor.numel() : 0);
-  for (size_t k = 0; k < kSources; ++k) arguments.words(k < count ? sources[k].length : 1);
-  for (size_t k = 0; k < kSources; ++k) arguments.words(k < count ? sources[k].offset : 0);
+  for (size_t k = 0; k < most; ++k) arguments.words(k < count ? sources[k].tensor.numel() : 0);
+  for (size_t k = 0; k < most; ++k) arguments.words(k < count ? sources[k].length : 1);
+  for (size_t k = 0; k < most; ++k) arguments.words(k < count ? sources[k].offset : 0);
   launch_function(device, *function, static_cast<uint64_t>(tiles), arguments);
   return true;
 }
@@ -121,7 +124,7 @@ bool cat(Call& call) {
   }
 
   const auto order = order_of(*format, dims);
-  const bool is_dense = out.scalar_type() == dtype && out.permute(order).is_contiguous();
+  const bool is_dense = out.scalar_type() == dtype && out.is_contiguous(*format);
   const auto place = std::find(order.begin(), order.end(), dim) - order.begin();
   int64_t inner = 1;
   for (size_t d = static_cast<size_t>(place) + 1; d < order.size(); ++d) inner *= sizes[order[d]];
@@ -131,7 +134,7 @@ bool cat(Call& call) {
     if (is_skipped(tensor)) continue;
     const int64_t length = tensor.size(dim);
     if (tensor.numel() != 0) {
-      if (is_dense && tensor.scalar_type() == dtype && tensor.permute(order).is_contiguous()) {
+      if (is_dense && tensor.scalar_type() == dtype && tensor.is_contiguous(*format)) {
         batch.push_back({tensor, length * inner, begin * inner});
       } else {
         out.narrow(dim, begin, length).copy_(tensor);

@@ -81,9 +81,8 @@ bool attend(Call& call) {
   const Target& target = target_of(query.device().index());
   const std::optional<AttentionTile> tile = AttentionTile::of(target, heads / kv_heads, size, tokens);
   if (!tile) return false;
-  // Products of a few rows read a matrix without a copy; and where an item is a thread, the composition's tiles are faster than these, if
-  // there are several.
-  if (target.is_host() ? !tile->is_across && dtype == c10::kFloat : tokens > tile->queries) return false;
+  // Where an item is a thread, the composition's tiles are faster than several of these.
+  if (!target.is_host() && tokens > tile->queries) return false;
 
   const c10::DeviceIndex device = query.device().index();
   const at::Tensor out = empty_as(query, dtype);
