@@ -168,6 +168,7 @@ def test_a_result_that_is_exported_does_not_move(device):
         assert total.data_ptr() == exported.data_ptr()
 
 
+@pytest.mark.long
 def test_recordings_go_with_what_was_compiled(device, device_module):
     from torch_backplane.inductor import replay
 
@@ -188,6 +189,7 @@ def test_recordings_go_with_what_was_compiled(device, device_module):
     assert counts[-1] <= counts[0]
 
 
+@pytest.mark.long
 def test_buffers_of_inputs_are_shared(device, ran, device_module):
     """By the recordings of a graph for other addresses."""
     model = nn.Linear(1000, 8).to(device).requires_grad_(False)
@@ -293,6 +295,7 @@ def trained(device, mode, *, micro=1, keep=False, twice=False):
     return [one.cpu() for one in (*kept, *net.buffers(), *net.parameters())]
 
 
+@pytest.mark.long_after_first
 @pytest.mark.parametrize("settings", [{}, {"micro": 3}, {"keep": True}, {"twice": True}], ids=str)
 def test_F26_training_is_eagers_bit_by_bit(device, ran, settings):
     """Dropout, batch statistics, accumulated gradients, two forwards before a backward, outputs that are kept."""
@@ -441,6 +444,7 @@ def test_an_error_of_an_operator_is_raised_and_does_not_end_the_recordings(devic
     assert ran.count("replayed") == 3
 
 
+@pytest.mark.long
 def test_a_size_that_does_not_fit_is_not_recorded(device, ran, device_module):
     function = graphed(lambda x: (x * 2).cos() + x.shape[0], dynamic=True)
 
@@ -565,6 +569,7 @@ def test_inference_mode_and_grad_mode(device):
         assert y.tolist() == [3, 3]
 
 
+@pytest.mark.long
 def test_cpp_wrapper_is_replayed(device, ran):
     with config.patch(cpp_wrapper=True, graph_partition=False):  # torch leaves graphs out of C++ in parts
         function = graphed(lambda x: (x @ x).relu())
