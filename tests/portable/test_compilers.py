@@ -189,7 +189,7 @@ def test_F13_spirv_of_every_source_is_valid(dtype, items, spirv_tool, tmp_path):
         fitting = [one for one in lines if items > 1 or "the local arrays of" not in one[2]]
         assert [(kernel["name"], line) for kernel, _, line in fitting if not line.startswith("ok ")] == []
         left_out = {kernel["files"][-1] for kernel, *_ in lines} - {kernel["files"][-1] for kernel, *_ in fitting}
-        assert left_out <= {"matmul.bpc", "convolution.bpc"}
+        assert left_out <= {"matmul.bpc", "convolution.bpc", "attention_backward.bpc"}
         for kernel, path, _ in fitting:
             module = out / f"{path.stem}.spv"
             valid = subprocess.run(
