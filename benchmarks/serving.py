@@ -28,6 +28,7 @@ SIDES = {
     "transformers": {},
     "vllm, eager": {"enforce_eager": True},
     "vllm, graphs": {"compilation_config": {"mode": 0, "cudagraph_capture_sizes": [1, BATCH]}},
+    "vllm, compiled": {"compilation_config": {"cudagraph_capture_sizes": [1, BATCH]}},
 }
 BENCH = {
     "throughput": ["--num-prompts", "32", "--random-input-len", str(LENGTH), "--random-output-len", str(LENGTH)],
