@@ -149,13 +149,20 @@ def test_another_stream_may_read_results(device, device_module):
 
 
 def test_a_result_that_stays_is_moved_for_all_streams(device, device_module):
-    function, side = graphed(lambda x: (x * 2).sum()), device_module.Stream()
-    for k in range(4):
-        y = function(torch.full((1000,), float(k), device=device))
+    function, side = graphed(lambda x: ((x * 2).sum(), x * 3)), device_module.Stream()
+    late = torch.zeros(512, 512, device=device)
+    for k in range(5):
+        y = function(torch.full((1000,), float(k), device=device))[0]
+        before = y.data_ptr()
         side.wait_stream(device_module.current_stream())
+        for _ in range(10):
+            late = late @ late
         function(torch.full((1000,), 77.0, device=device))
         with device_module.stream(side):
-            assert (y * 1).item() == 2000 * k
+            read = y * 1
+        side.synchronize()
+        assert read.item() == 2000 * k
+    assert y.data_ptr() != before
 
 
 def test_a_result_that_is_exported_does_not_move(device):
