@@ -6,6 +6,7 @@
 
 #include "aten/host_view.h"
 #include "bindings/module.h"
+#include "inductor/graph_results.h"
 #include "memory/alloc_config.h"
 #include "memory/caching_allocator.h"
 #include "memory/pluggable.h"
@@ -147,7 +148,10 @@ void bind_memory(py::module_& module) {
   def_blocking(module, "empty_host_cache", [] { at::getHostAllocator(kDevice)->empty_cache(); });
   def_quick(module, "reset_peak_host_stats", [] { at::getHostAllocator(kDevice)->reset_peak_stats(); });
 
-  def_blocking(module, "host_view", [](const at::Tensor& tensor) { return host_view(tensor); });
+  def_blocking(module, "host_view", [](const at::Tensor& tensor) {
+    own_memory(tensor);  // the view would not notice that it moves
+    return host_view(tensor);
+  });
   def_blocking(module, "has_host_view", [] { return load_driver() && has_host_view(); });
   def_blocking(module, "is_zero_copy", [] { return load_driver() && loaded_driver()->zero_copy; });
   def_quick(module, "check_host_view", [](const at::Tensor& tensor) { check_host_view(tensor); });

@@ -24,10 +24,19 @@ int64_t byte_offset(const at::Tensor& tensor) { return tensor.storage_offset() *
 
 // Later work of `after` waits for what is queued on `before`.
 void order(const c10::Stream& before, const c10::Stream& after) {
-  if (before == after || is_capturing(before)) return;
+  if (before == after || is_capturing(before) || is_capturing(after)) return;
   const PooledEvent event = pooled_event(before.device_index());
   event->record(before);
   event->block(after);
+}
+
+// Copies storages to memory of their own on the current stream. Other streams may have read them, and may read the copies.
+void move(c10::DeviceIndex device, const std::vector<c10::Storage>& storages) {
+  const std::vector<c10::Stream> streams = known_streams(device);
+  const c10::Stream current = current_stream(device);
+  for (const c10::Stream& stream : streams) order(stream, current);
+  for (const c10::Storage& storage : storages) resize_storage(storage, storage.nbytes());
+  for (const c10::Stream& stream : streams) order(current, stream);
 }
 
 }  // namespace
@@ -146,14 +155,12 @@ void GraphResults::wait_for_readers() {
 }
 
 void GraphResults::move_out() {
-  const std::vector<c10::Stream> streams = known_streams(graph_->device());
-  const c10::Stream current = current_stream(graph_->device());
-  for (const c10::Stream& stream : streams) graph_results_impl::order(stream, current);
-  for (Memory& memory : memory_) {
-    const auto storage = memory.last.lock();
-    if (storage && graph_results_impl::is_of_graph(*storage)) resize_storage(c10::Storage(storage), memory.bytes);
+  std::vector<c10::Storage> storages;
+  for (const Memory& memory : memory_) {
+    auto storage = memory.last.lock();
+    if (storage && graph_results_impl::is_of_graph(*storage)) storages.emplace_back(std::move(storage));
   }
-  for (const c10::Stream& stream : streams) graph_results_impl::order(current, stream);
+  graph_results_impl::move(graph_->device(), storages);
 }
 
 bool is_graph_result(const at::Tensor& tensor) {
@@ -161,7 +168,7 @@ bool is_graph_result(const at::Tensor& tensor) {
 }
 
 void own_memory(const at::Tensor& tensor) {
-  if (is_graph_result(tensor)) resize_storage(tensor.storage(), tensor.storage().nbytes());
+  if (is_graph_result(tensor)) graph_results_impl::move(tensor.device().index(), {tensor.storage()});
 }
 
 }  // namespace backplane

@@ -54,6 +54,14 @@ def each_compiles():
 
 
 @pytest.fixture
+def runs(monkeypatch):
+    """A log of the calls of compiled graphs that are recorded and replayed (replays.py)."""
+    from portable.replays import watched
+
+    return watched(monkeypatch)
+
+
+@pytest.fixture
 def deterministic():
     """Sums in one order: no atomic additions."""
     torch.use_deterministic_algorithms(True)

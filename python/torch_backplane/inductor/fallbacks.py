@@ -28,7 +28,7 @@ from torch_backplane.inductor.ops import SPECIAL, DialectOps
 LONG_ROW, MANY_ROWS = 2 * 16384, 256
 _PRODUCTS = ("mm", "bmm", "addmm")
 SCANS = "cumsum cumprod logcumsumexp cummax cummin".split()
-# They report an error with a message when the device is synchronized, which a kernel cannot.
+# They report a text when the device is synchronized, which generated kernels do not.
 ASSERTS = ("_assert_async", "_functional_assert_async")
 # Random operators: those without a kernel in random.py, and all of them under config.fallback_random.
 RANDOM = "bernoulli bernoulli_ cauchy exponential geometric log_normal native_dropout normal normal_functional".split()

@@ -230,7 +230,9 @@ class Replayed:
         key = tuple([one for one in arguments if not isinstance(one, torch.Tensor)])
         if self.sized:
             key += tuple(one.size() for one in arguments if isinstance(one, torch.Tensor))
-            key += tuple(one.stride() for one in arguments if isinstance(one, torch.Tensor) and not one.is_sparse)
+            key += tuple(
+                one.stride() for one in arguments if isinstance(one, torch.Tensor) and one.layout == torch.strided
+            )
         return key
 
     def record(
@@ -360,7 +362,7 @@ def _capture_stream(device: int) -> Stream:
 
 def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
     for dim, stride in enumerate(tensor.stride()):
-        if stride == 0:
+        if stride == 0 and tensor.shape[dim] > 1:
             tensor = tensor.narrow(dim, 0, 1)
     return tensor
 
