@@ -199,3 +199,22 @@ def test_F26_a_driver_without_graphs_is_named_once(run_in_process):
     said = "torch.compile's modes reduce-overhead and max-autotune run on mydevice kernel by kernel"
     ran = run_in_process(textwrap.dedent(code), options="graph=off", env={"MYDEVICE_DRIVER": None})
     assert ran.stdout.splitlines() == [str([said]), "[]", "[]"]
+
+
+@pytest.mark.skipif(not hasattr(torch._dynamo, "override_cudagraphs"), reason="newer torch")
+def test_a_part_may_ask_for_graphs_or_for_none(device, runs):
+    """Both graphs of a block that a graph break divides."""
+
+    def function(x, fwd):
+        with torch._dynamo.override_cudagraphs(fwd=fwd):
+            y = x * 2
+            torch._dynamo.graph_break()
+            z = y + 1
+        return z
+
+    for mode, fwd, recorded in (("reduce-overhead", None, 2), ("reduce-overhead", False, 0), ("default", True, 2)):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, mode=mode)
+        for _ in range(3):
+            assert compiled(torch.ones(2, device=device), fwd).tolist() == [3, 3]
+        assert runs.since().count("recorded") == recorded

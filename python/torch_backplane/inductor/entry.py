@@ -52,4 +52,7 @@ def _register() -> None:
 def _options_for(graph: torch.fx.GraphModule, inputs: Any) -> dict[str, Any]:
     from torch_backplane.inductor.eager_calls import options_for
 
+    annotation, context = graph.meta.get("cudagraph_annotation"), torch._guards.TracingContext.try_get()
+    if annotation is not None and context is not None:  # restored at the end of the block, before Inductor asks
+        context.cudagraph_annotation = annotation
     return options_for(graph, inputs)
