@@ -207,6 +207,7 @@ def _keep_what_exists(name: str, packet: Any) -> None:
             find = functools.partial(_find_overload, name, in_schema, index)
             setattr(overload, member, _Gone(overload.name(), getattr(overload, member), find))
         overload._dispatch_cache.clear()
+        vars(overload).pop("_handle", None)  # cached, and a pointer into the definition; the next use looks it up
         _gone[f"{name}.{attribute}"] = overload
         delattr(packet, attribute)
         packet._dir.remove(attribute)

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
+from torch._C import DispatchKey, DispatchKeySet
 from torch._dispatch.python import enable_python_dispatcher
 
 import torch_backplane
@@ -124,10 +125,14 @@ def test_D11_an_operator_that_is_held_raises_after_its_library(x):
         library.define("held(Tensor x) -> Tensor")
         library.impl("held", lambda x: x, "PrivateUse1")
         packet, overload = OPS.held, OPS.held.default
+        keys = DispatchKeySet(DispatchKey.PrivateUse1)
+        assert overload.redispatch(keys, x) is x
         known = {overload, packet}
     for call in (packet, overload):
         with pytest.raises(RuntimeError, match=f"{NS}::held does not exist any more: the library"):
             call(x)
+    with pytest.raises(RuntimeError, match=f"Could not find schema for {NS}::held"):
+        overload.redispatch(keys, x)
     assert {overload, packet} == known  # as keys of a table they stay what they were
 
 
