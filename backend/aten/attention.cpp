@@ -37,10 +37,11 @@
 namespace backplane::attention_impl {
 namespace {
 
-using attention_parts::draw_seed;
 using attention_parts::dropout_factors;
+using attention_parts::DropoutPlace;
 using attention_parts::for_every_head;
 using attention_parts::sum_over_sharers;
+using attention_parts::take_dropout;
 
 using OptionalTensor = std::optional<at::Tensor>;
 
@@ -174,17 +175,15 @@ at::Tensor scores_of(const at::Tensor& query, const at::Tensor& key, const Optio
   return scores;
 }
 
-// cum_seq_q, cum_seq_k (undefined: all sequences have one length) and, unless requested, the debug mask are empty results. philox_seed is
-// for this call alone, so philox_offset is 0.
+// cum_seq_q, cum_seq_k (undefined: all sequences have one length) and, unless requested, the debug mask are empty results.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor, at::Tensor, at::Tensor> forward(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& bias, double dropout_p, bool is_causal,
     bool return_debug_mask, std::optional<double> scale) {
   const char* reason = refusal(query, key, value, bias, is_causal, /*enable_gqa=*/true);
   TORCH_CHECK(reason == nullptr, "_scaled_dot_product_fused_attention_overrideable on ", device_name(), ": ", reason);
   TORCH_CHECK(dropout_p >= 0 && dropout_p <= 1, "dropout_p must be between 0 and 1, it is ", dropout_p);
-  const auto number = [](int64_t value) { return at::scalar_tensor(value, c10::TensorOptions(c10::kLong)); };
   at::Tensor output, logsumexp, debug_mask;
-  int64_t seed = 0;
+  DropoutPlace place;
   if (uses_cpu_kernel(query, value, bias, dropout_p) && !return_debug_mask) {
     std::tie(output, logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(for_cpu(query), for_cpu(for_every_head(key, query)),
                                                                                   for_cpu(for_every_head(value, query)), dropout_p,
@@ -194,21 +193,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::Sym
     logsumexp = at::logsumexp(scores, -1);
     at::Tensor weights = at::_safe_softmax(scores, -1);
     if (dropout_p > 0) {
-      seed = draw_seed(query.device().index());
-      weights.mul_(dropout_factors(weights, dropout_p, seed));
+      place = take_dropout(query.device().index(), weights.numel());
+      weights.mul_(dropout_factors(weights, dropout_p, place));
     }
     output = at::matmul(weights, for_every_head(value.to(weights.scalar_type()), query));
     if (return_debug_mask) debug_mask = weights.to(query.scalar_type());
   }
-  return {in_layout_of(query, output),
-          logsumexp.contiguous(),
-          at::Tensor(),
-          at::Tensor(),
-          query.sym_size(2),
-          key.sym_size(2),
-          number(seed),
-          number(0),
-          debug_mask};
+  const auto number = [](const at::Tensor& value) {
+    return value.defined() ? value : at::scalar_tensor(0, c10::TensorOptions(c10::kLong));
+  };
+  return {in_layout_of(query, output), logsumexp.contiguous(), at::Tensor(), at::Tensor(), query.sym_size(2), key.sym_size(2),
+          number(place.seed),          number(place.offset),   debug_mask};
 }
 
 // Gradients of query, key, value and the bias; undefined where grad_input_mask does not request them.
@@ -217,7 +212,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(const at::Te
                                                                     std::array<bool, 4> grad_input_mask, const at::Tensor& out,
                                                                     const at::Tensor& logsumexp, const at::Tensor&, const at::Tensor&,
                                                                     c10::SymInt, c10::SymInt, double dropout_p, bool is_causal,
-                                                                    const at::Tensor& philox_seed, const at::Tensor&,
+                                                                    const at::Tensor& philox_seed, const at::Tensor& philox_offset,
                                                                     std::optional<double> scale) {
   const OptionalTensor optional_bias = bias.defined() ? OptionalTensor(bias) : std::nullopt;
   const bool wants_bias = grad_input_mask[3] && bias.defined() && bias.scalar_type() != c10::kBool;
@@ -234,7 +229,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(const at::Te
     at::Tensor grad_weights = at::matmul(grad, for_every_head(value.to(dtype), query).transpose(-2, -1));
     at::Tensor dropped = weights;
     if (dropout_p > 0) {
-      const at::Tensor factors = dropout_factors(weights, dropout_p, philox_seed.item<int64_t>());
+      const at::Tensor factors = dropout_factors(weights, dropout_p, {philox_seed, philox_offset});
       grad_weights.mul_(factors);
       dropped = weights.mul(factors);
     }

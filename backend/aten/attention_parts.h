@@ -11,10 +11,16 @@ at::Tensor for_every_head(const at::Tensor& tensor, const at::Tensor& query);
 // The reverse for a gradient (batch, heads, length, size): the sum over the heads that share one of `heads`.
 at::Tensor sum_over_sharers(const at::Tensor& gradient, int64_t heads);
 
-// 0 or 1/(1 - p) for every weight; the same seed gives the same result: the backward draws it again instead of keeping it.
-at::Tensor dropout_factors(const at::Tensor& weights, double p, int64_t seed);
+// Where one call's dropout begins in the sequence of the device's generator, of shape () and int64, each. The backward draws it again from
+// there instead of keeping it. On the CPU; in a capture on the device, with the numbers of the run.
+struct DropoutPlace {
+  at::Tensor seed, offset;
+};
 
-// A seed for one call's dropout, drawn from the device's generator.
-int64_t draw_seed(c10::DeviceIndex device);
+// Takes numbers for `count` weights.
+DropoutPlace take_dropout(c10::DeviceIndex device, int64_t count);
+
+// 0 or 1/(1 - p) for every weight.
+at::Tensor dropout_factors(const at::Tensor& weights, double p, const DropoutPlace& place);
 
 }  // namespace backplane::attention_parts

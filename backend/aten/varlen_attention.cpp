@@ -13,6 +13,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -29,10 +30,11 @@
 namespace backplane::varlen_attention_impl {
 namespace {
 
-using attention_parts::draw_seed;
 using attention_parts::dropout_factors;
+using attention_parts::DropoutPlace;
 using attention_parts::for_every_head;
 using attention_parts::sum_over_sharers;
+using attention_parts::take_dropout;
 
 // A call's arguments by name. Those that this torch's schema does not have are None.
 class Arguments {
@@ -79,7 +81,7 @@ struct Options {
   Mask mask;
   double dropout_p = 0;
   double scale = 1;
-  int64_t seed = 0;
+  DropoutPlace place = {};
 };
 
 c10::ScalarType compute_dtype(const at::Tensor& query) { return query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat; }
@@ -107,7 +109,7 @@ std::pair<at::Tensor, at::Tensor> attend(const at::Tensor& query, const at::Tens
   const at::Tensor q = by_head(query), k = for_every_head(by_head(key), q), v = for_every_head(by_head(value), q);
   const at::Tensor scores = scores_of(q, k, bias, options);
   at::Tensor weights = at::_safe_softmax(scores, -1);
-  if (options.dropout_p > 0) weights = weights * dropout_factors(weights, options.dropout_p, options.seed);
+  if (options.dropout_p > 0) weights = weights * dropout_factors(weights, options.dropout_p, options.place);
   return {at::matmul(weights, v).transpose(1, 2).to(query.scalar_type()), at::logsumexp(scores, -1)};
 }
 
@@ -128,7 +130,7 @@ Gradients attend_backward(const at::Tensor& grad_out, const at::Tensor& query, c
   at::Tensor grad_weights = at::matmul(grad, v.transpose(-2, -1));
   at::Tensor dropped = weights;
   if (options.dropout_p > 0) {
-    const at::Tensor factors = dropout_factors(weights, options.dropout_p, options.seed);
+    const at::Tensor factors = dropout_factors(weights, options.dropout_p, options.place);
     grad_weights = grad_weights * factors;
     dropped = weights * factors;
   }
@@ -142,6 +144,9 @@ Gradients attend_backward(const at::Tensor& grad_out, const at::Tensor& query, c
 
 struct Piece {
   int64_t query_begin, query_end, key_begin, key_end;
+
+  // Numbers of the generator that its dropout takes.
+  int64_t numbers(int64_t heads) const { return (heads * (query_end - query_begin) * (key_end - key_begin) + 3) / 4 * 4; }
 };
 
 // Where sequences begin, and the end: int32, one more than the number of sequences.
@@ -206,8 +211,9 @@ double scale_of(const Arguments& arguments, const at::Tensor& query) {
 
 at::Tensor as_batch(const at::Tensor& tensor, int64_t begin, int64_t end) { return tensor.slice(0, begin, end).unsqueeze(0); }
 
-Options of_piece(Options options, size_t number) {
-  options.seed += static_cast<int64_t>(number);
+// With the place of the dropout `numbers` behind its beginning.
+Options behind(Options options, int64_t numbers) {
+  if (options.dropout_p > 0) options.place.offset = options.place.offset + numbers;
   return options;
 }
 
@@ -216,10 +222,11 @@ std::pair<at::Tensor, std::vector<at::Tensor>> attend_pieces(const at::Tensor& q
                                                              const std::vector<Piece>& pieces, const Options& options) {
   at::Tensor out = at::zeros({query.size(0), query.size(1), value.size(2)}, query.options());
   std::vector<at::Tensor> sums;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& p = pieces[i];
+  int64_t numbers = 0;
+  for (const Piece& p : pieces) {
     auto [result, sum] = attend(as_batch(query, p.query_begin, p.query_end), as_batch(key, p.key_begin, p.key_end),
-                                as_batch(value, p.key_begin, p.key_end), {}, of_piece(options, i));
+                                as_batch(value, p.key_begin, p.key_end), {}, behind(options, numbers));
+    numbers += p.numbers(query.size(1));
     out.slice(0, p.query_begin, p.query_end).copy_(result.squeeze(0));
     sums.push_back(sum.squeeze(0));
   }
@@ -229,11 +236,12 @@ std::pair<at::Tensor, std::vector<at::Tensor>> attend_pieces(const at::Tensor& q
 Gradients attend_pieces_backward(const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                                  const std::vector<Piece>& pieces, const Options& options) {
   Gradients all{at::zeros_like(query), at::zeros_like(key), at::zeros_like(value), {}};
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& p = pieces[i];
+  int64_t numbers = 0;
+  for (const Piece& p : pieces) {
     const Gradients one =
         attend_backward(as_batch(grad_out, p.query_begin, p.query_end), as_batch(query, p.query_begin, p.query_end),
-                        as_batch(key, p.key_begin, p.key_end), as_batch(value, p.key_begin, p.key_end), {}, of_piece(options, i));
+                        as_batch(key, p.key_begin, p.key_end), as_batch(value, p.key_begin, p.key_end), {}, behind(options, numbers));
+    numbers += p.numbers(query.size(1));
     all.query.slice(0, p.query_begin, p.query_end).copy_(one.query.squeeze(0));
     all.key.slice(0, p.key_begin, p.key_end).copy_(one.key.squeeze(0));
     all.value.slice(0, p.key_begin, p.key_end).copy_(one.value.squeeze(0));
@@ -241,10 +249,20 @@ Gradients attend_pieces_backward(const at::Tensor& grad_out, const at::Tensor& q
   return all;
 }
 
+// The dropout's place, if there is any: for all pieces of packed sequences, or for a batch of one length.
+DropoutPlace take_place(const at::Tensor& query, const at::Tensor& key, const std::vector<Piece>& pieces, double dropout_p) {
+  if (dropout_p == 0) return {};
+  const int64_t heads = query.size(-2);
+  int64_t count = 0;
+  for (const Piece& piece : pieces) count += piece.numbers(heads);
+  if (query.dim() == 4 && pieces.empty()) count = query.size(0) * heads * query.size(1) * key.size(1);
+  return take_dropout(query.device().index(), count);
+}
+
 // -- flash attention -----------------------------------------------------------------------------------------------------------------
 
 Options flash_options(const Arguments& arguments, const at::Tensor& query) {
-  return {flash_mask(arguments), arguments["dropout_p"].toDouble(), scale_of(arguments, query), 0};
+  return {flash_mask(arguments), arguments["dropout_p"].toDouble(), scale_of(arguments, query)};
 }
 
 void flash_forward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -257,10 +275,11 @@ void flash_forward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK(query_begins.defined() == key_begins.defined(), "cum_seq_q and cum_seq_k must be both set or both not set");
   check("_flash_attention_forward", query, key, value, query_begins.defined() ? 3 : 4, arguments["dropout_p"].toDouble());
   Options options = flash_options(arguments, query);
-  if (options.dropout_p > 0) options.seed = draw_seed(query.device().index());
+  const bool is_packed = query_begins.defined();
+  const auto pieces = is_packed ? pieces_of(query_begins, key_begins, query.size(0), key.size(0)) : std::vector<Piece>();
+  options.place = take_place(query, key, pieces, options.dropout_p);
   at::Tensor out, sums;
-  if (query_begins.defined()) {
-    const auto pieces = pieces_of(query_begins, key_begins, query.size(0), key.size(0));
+  if (is_packed) {
     auto [result, of_pieces] = attend_pieces(query, key, value, pieces, options);
     out = result;
     sums = at::zeros({query.size(1), query.size(0)}, query.options().dtype(c10::kFloat));
@@ -270,12 +289,10 @@ void flash_forward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     sums = sums.to(c10::kFloat);
   }
   const auto numbers = query.options().dtype(c10::kLong);
-  const at::Tensor state = at::full({2}, options.seed, numbers).view(c10::kUInt64), none = at::zeros({}, numbers).view(c10::kUInt64);
-  arguments.answer(out.contiguous(), sums, state, none, at::empty({0}, query.options()));
-}
-
-int64_t seed_of(const at::Tensor& state, double dropout_p) {
-  return dropout_p > 0 ? state.view(c10::kLong).reshape({-1})[0].item<int64_t>() : 0;
+  const auto [seed, offset] = options.place;
+  const at::Tensor state = seed.defined() ? at::stack({seed, offset}).to(numbers) : at::zeros({2}, numbers);
+  const at::Tensor none = at::zeros({}, numbers);
+  arguments.answer(out.contiguous(), sums, state.view(c10::kUInt64), none.view(c10::kUInt64), at::empty({0}, query.options()));
 }
 
 void flash_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -283,7 +300,10 @@ void flash_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const at::Tensor query = arguments.tensor("query"), key = arguments.tensor("key"), value = arguments.tensor("value");
   const at::Tensor grad_out = arguments.tensor("grad_out"), query_begins = arguments.tensor("cum_seq_q");
   Options options = flash_options(arguments, query);
-  options.seed = seed_of(arguments.tensor("rng_state"), options.dropout_p);
+  if (options.dropout_p > 0) {
+    const at::Tensor state = arguments.tensor("rng_state").view(c10::kLong);
+    options.place = {state.select(0, 0), state.select(0, 1)};
+  }
   Gradients found;
   if (query_begins.defined()) {
     const auto pieces = pieces_of(query_begins, arguments.tensor("cum_seq_k"), query.size(0), key.size(0));
@@ -299,7 +319,7 @@ void flash_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 constexpr int64_t kAlign = 32;  // of the logarithms' rows, as CUDA has them
 
 Options efficient_options(const Arguments& arguments, const at::Tensor& query) {
-  return {efficient_mask(arguments), arguments["dropout_p"].toDouble(), scale_of(arguments, query), 0};
+  return {efficient_mask(arguments), arguments["dropout_p"].toDouble(), scale_of(arguments, query)};
 }
 
 // A batch of one that contains packed sequences; empty if all have one length.
@@ -319,9 +339,9 @@ void efficient_forward(const c10::OperatorHandle& op, torch::jit::Stack* stack) 
   const at::Tensor bias = arguments.tensor("bias");
   check("_efficient_attention_forward", query, key, value, 4, arguments["dropout_p"].toDouble());
   Options options = efficient_options(arguments, query);
-  if (options.dropout_p > 0) options.seed = draw_seed(query.device().index());
   const bool is_packed = arguments.tensor("cu_seqlens_q").defined();
   const auto pieces = efficient_pieces(arguments, "cu_seqlens_q", "cu_seqlens_k", query, key, bias);
+  options.place = take_place(query, key, pieces, options.dropout_p);
   int64_t longest = query.size(1);
   at::Tensor out;
   std::vector<at::Tensor> sums;
@@ -338,9 +358,10 @@ void efficient_forward(const c10::OperatorHandle& op, torch::jit::Stack* stack) 
   const at::Tensor all = at::full({static_cast<int64_t>(sums.size()), query.size(2), width}, std::numeric_limits<float>::infinity(),
                                   query.options().dtype(c10::kFloat));
   for (size_t i = 0; width > 0 && i < sums.size(); ++i) all[static_cast<int64_t>(i)].slice(-1, 0, sums[i].size(-1)).copy_(sums[i]);
-  const auto number = [&](int64_t n) { return at::full({}, n, query.options().dtype(c10::kLong)); };
+  const auto numbers = query.options().dtype(c10::kLong);
+  const auto number = [&](const at::Tensor& value) { return value.defined() ? value.to(numbers) : at::zeros({}, numbers); };
   const c10::IValue longest_key = arguments["max_seqlen_k"];
-  arguments.answer(out.contiguous(), all, number(options.seed), number(0), longest,
+  arguments.answer(out.contiguous(), all, number(options.place.seed), number(options.place.offset), longest,
                    longest_key.isNone() ? key.size(1) : longest_key.toInt());
 }
 
@@ -350,7 +371,7 @@ void efficient_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack)
   const at::Tensor query = arguments.tensor("query"), key = arguments.tensor("key"), value = arguments.tensor("value");
   const at::Tensor grad_out = arguments.tensor("grad_out_"), bias = arguments.tensor("bias");
   Options options = efficient_options(arguments, query);
-  options.seed = seed_of(arguments.tensor("philox_seed"), options.dropout_p);
+  options.place = {arguments.tensor("philox_seed"), arguments.tensor("philox_offset")};
   Gradients found;
   if (arguments.tensor("cu_seqlens_q").defined()) {
     const auto pieces = efficient_pieces(arguments, "cu_seqlens_q", "cu_seqlens_k", query, key, bias);

@@ -104,6 +104,31 @@ def test_F26_training_is_eagers_bit_by_bit(device, runs, settings):
     assert runs.count("replayed") >= 20
 
 
+@pytest.mark.usefixtures("deterministic")
+def test_deterministic_mode_does_not_fill_inputs(device, runs):
+    function = graphed(lambda x: x + 1)
+    for x in torch.randn(4, 8):
+        near(function(x.to(device)), x + 1)
+    assert runs.count("replayed") == 3
+
+
+@pytest.mark.usefixtures("deterministic")
+def test_F26_dropout_within_attention_is_eagers(device, runs):
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.4, batch_first=True).to(device)
+    inputs, results = torch.randn(6, 2, 5, 16).to(device), {}
+    for mode in ("default", "reduce-overhead"):
+        compiled = torch.compile(layer, mode=mode)
+        torch.manual_seed(2)
+        results[mode] = []
+        for x in inputs:
+            layer.zero_grad()
+            compiled(x).square().sum().backward()
+            results[mode] += [one.grad.clone() for one in layer.parameters()]
+    for one, wanted in zip(*results.values(), strict=True):
+        assert torch.equal(one, wanted)
+    assert runs.count("replayed") >= 8
+
+
 class Layer(nn.Linear):
     def forward(self, x):
         return super().forward(x).tanh()

@@ -9,7 +9,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch._inductor import config
 
-from portable.replays import graphed
+from portable.replays import graphed, near
 
 pytestmark = [pytest.mark.requires("graph"), pytest.mark.usefixtures("each_compiles")]
 
@@ -218,3 +218,18 @@ def test_a_part_may_ask_for_graphs_or_for_none(device, runs):
         for _ in range(3):
             assert compiled(torch.ones(2, device=device), fwd).tolist() == [3, 3]
         assert runs.since().count("recorded") == recorded
+
+
+@pytest.mark.skipif(not hasattr(torch._dynamo, "override_cudagraphs"), reason="newer torch")
+@pytest.mark.parametrize("bwd", [None, False])
+def test_a_part_may_ask_for_no_graph_of_its_backward(device, runs, bwd):
+    def function(x):
+        with torch._dynamo.override_cudagraphs(bwd=bwd):
+            return (x * x).sin()
+
+    compiled = torch.compile(function, mode="reduce-overhead")
+    for _ in range(4):
+        x = torch.ones(2, device=device, requires_grad=True)
+        compiled(x).sum().backward()
+        near(x.grad, 2 * torch.ones(2) * torch.ones(2).cos())
+    assert runs.count("recorded") == (2 if bwd is None else 1)

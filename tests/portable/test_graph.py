@@ -96,3 +96,59 @@ def test_H03_a_step_that_the_device_counts_is_eagers(device, device_module, name
             graph.replay()
         results.append(parameter.detach().cpu())
     torch.testing.assert_close(results[1], results[0])
+
+
+def fused(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)
+
+
+def flash(q, k, v):
+    return torch.ops.aten._flash_attention_forward(q, k, v, None, None, 6, 6, 0.5, False, False)[0]
+
+
+def efficient(q, k, v):
+    return torch.ops.aten._efficient_attention_forward(q, k, v, None, None, None, 6, 6, 0.5, 0, True)[0]
+
+
+@pytest.mark.usefixtures("deterministic")
+@pytest.mark.parametrize("attention", [fused, flash, efficient])
+def test_H02_dropout_within_attention_is_eagers_forward_and_backward(device, device_module, attention):
+    given = [torch.randn(2, 6, 6, 8, device=device, requires_grad=True) for _ in range(3)]
+
+    def step():
+        made = attention(*given) + F.dropout(given[0], 0.5)
+        return made.detach(), *torch.autograd.grad(made.square().sum(), given)
+
+    graph = device_module.CUDAGraph()
+    with device_module.graph(graph):
+        results = step()
+    torch.manual_seed(3)
+    expected = [[one.cpu() for one in step()] for _ in range(3)]
+    torch.manual_seed(3)
+    for wanted in expected:
+        graph.replay()
+        assert all(torch.equal(one.cpu(), other) for one, other in zip(results, wanted, strict=True))
+    assert not torch.equal(expected[0][0], expected[1][0])
+
+
+def test_H02_the_backward_of_dropout_within_attention_in_a_graph_of_its_own(device, device_module):
+    """After a forward pass without a graph, and as make_graphed_callables has it."""
+    q, k, v = (torch.randn(2, 2, 6, 8, device=device, requires_grad=True) for _ in range(3))
+    stream = device_module.Stream()
+    with stream:
+        made = fused(q, k, v)
+        expected, one = torch.autograd.grad(made.sum(), v, retain_graph=True)[0], torch.ones_like(made)
+    graph = device_module.CUDAGraph()
+    with device_module.graph(graph, stream=stream):
+        found = torch.autograd.grad(made, v, one)[0]
+    for _ in range(2):
+        graph.replay()
+        torch.testing.assert_close(found, expected)
+    graphed = device_module.make_graphed_callables(fused, (q, k, v))
+    drawn = []
+    for _ in range(3):
+        made = graphed(q, k, v)
+        drawn.append(made.detach().clone())
+        # A linear function of the values: their gradient has the mask of the forward pass.
+        torch.testing.assert_close((torch.autograd.grad(made.sum(), v)[0] * v).sum(), drawn[-1].sum())
+    assert not torch.equal(drawn[0], drawn[1])

@@ -306,7 +306,7 @@ class Replayed:
                     one = arguments[i]
                     buffer = next((of.buffers[i] for of in known if i in of.buffers), None)
                     if buffer is None or (buffer.size(), buffer.stride()) != (one.size(), one.stride()):
-                        buffer = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype, device=device)
+                        buffer = _unfilled(one, device)
                     given[i] = buffers[i] = buffer
                 returned = list(self.call(list(given)))
             finally:
@@ -358,6 +358,13 @@ def _reset() -> None:
 @cache
 def _capture_stream(device: int) -> Stream:
     return Stream(device)
+
+
+def _unfilled(like: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """As ``torch.empty_strided``, which deterministic mode fills: a graph would fill it at each replay."""
+    last = sum((size - 1) * stride for size, stride in zip(like.size(), like.stride(), strict=True))
+    storage = torch.UntypedStorage((last + 1) * like.itemsize if like.numel() else 0, device=device)
+    return torch.empty(0, dtype=like.dtype, device=device).set_(storage, 0, like.size(), like.stride())
 
 
 def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
