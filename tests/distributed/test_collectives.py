@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import shims
 from checks import checks_of, groups, moves, order, point_to_point, profiled, random_programs, reductions
-from kinds import DEVICE, KINDS, cases, native, of_engine
+from kinds import COMPILED, DEVICE, DISCRETE, ENGINES, KINDS, cases, native, of_engine
 from world import Kind
 
 FOR_TWO = (("MYDEVICE_OPTIONS", "collective_ranks=2"), ("MYDEVICE_DIST", ""))
@@ -19,6 +19,22 @@ CHECKS = checks_of(reductions, moves, point_to_point, order, groups, profiled)
 @pytest.mark.parametrize(("kind", "check"), list(cases(CHECKS)))
 def test_G01_collectives(worlds, kind, check):
     worlds.get(kind).run(check)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ENGINES)
+def test_G01_eight_ranks(worlds, engine):
+    """More than most machines have processors for."""
+    with worlds.own(engine(size=8)) as world:
+        for each in CHECKS:
+            if {2, 3} <= set(each.sizes) and each.bound is None and not getattr(each, world.kind.engine):
+                world.run(each)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_G02_reductions_overlap_the_backward(worlds, engine):
+    with worlds.own(engine(env=(*DISCRETE, *COMPILED))) as world:
+        world.run(profiled.reductions_overlap_the_backward)
 
 
 @pytest.mark.long

@@ -56,6 +56,14 @@ def test_G02_training_on_a_mesh(worlds, engine, group, check):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("engine", ENGINES)
+def test_G02_eight_ranks(worlds, engine):
+    with worlds.own(engine(size=8), IMPORTS) as world:
+        for check in (training.plain, sharding.fsdp2):
+            world.run(check)
+
+
+@pytest.mark.long
 @each(OF_FOUR)
 def test_training_on_a_mesh_by_gloo(worlds, check):
     worlds.get(Kind("cpu", size=4), IMPORTS).run(check)

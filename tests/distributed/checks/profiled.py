@@ -74,3 +74,21 @@ def ranks_of_a_part_are_recorded(w: Rank) -> None:
     (one,) = recorded(w, profile)["allreduce"]
     assert (one["Global rank start"], one["Global rank stride"]) == (0, w.size - 1)
     dist.destroy_process_group(group)
+
+
+def reductions_overlap_the_backward(w: Rank) -> None:
+    """DDP reduces its first buckets while the device computes other gradients. With compiled kernels, on streams."""
+    net = torch.nn.Sequential(*(torch.nn.Linear(256, 256, device=w.device) for _ in range(8)))
+    trained = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.2)
+    x = torch.ones(256, 256, device=w.device)
+    for _ in range(2):
+        trained(x).sum().backward()
+    with torch.profiler.profile() as profile:
+        trained(x).sum().backward()
+        torch.accelerator.synchronize()
+    on_device = [event for event in events(w, profile) if event.get("cat") in ("kernel", "gpu_memcpy")]
+    products = [event["ts"] for event in on_device if "matmul" in event["name"]]
+    moved = (f"{w.device.type}ccl:all_reduce", "Memcpy DtoH")  # by the links, or the host
+    reduced = [event["ts"] for event in on_device if event["name"] in moved]
+    assert len(reduced) == len(net)
+    assert sum(begin < max(products) for begin in reduced) >= len(net) // 2

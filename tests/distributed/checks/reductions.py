@@ -142,10 +142,10 @@ def all_reduce_of_unsigned_integers(w: Rank) -> None:
 def all_reduce_averages_of_unsigned_integers(w: Rank) -> None:
     """Of sums that are negative as signed integers, and smaller ones."""
     for bits in (16, 32, 64):
-        quarter = 1 << (bits - 2)
-        values = [[quarter + 7 * r, quarter + 1, 5 + r, 0] for r in w.ranks]
+        part = (3 << (bits - 2)) // w.size
+        values = [[part + 7 * r, part + 1, 5 + r, 0] for r in w.ranks]
         expected = [sum(column) // w.size for column in zip(*values, strict=True)]
-        assert max(sum(column) for column in zip(*values, strict=True)) > 2 * quarter
+        assert max(sum(column) for column in zip(*values, strict=True)) > 1 << (bits - 1)
         assert reduced_of_numbers(w, "AVG", values, f"uint{bits}") == expected, bits
 
 
