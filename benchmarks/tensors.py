@@ -84,6 +84,6 @@ ROWS = [
     Row("as_strided", _as_strided, budget=1.1),
     Row("add, 8 floats", _add, budget=1.3),
     Row("add, 8 floats, calling thread", _add, budget=2.0, configurations=(ASYNC,)),
-    Row("a token through 200 small operators", _small_operators, budget=1.3, configurations=(COMPILED,)),
+    Row("a token through 200 small operators", _small_operators, budget=1.25, configurations=(COMPILED,)),
     Row("item()", _item, configurations=(INLINE, ASYNC)),
 ]

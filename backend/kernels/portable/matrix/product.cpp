@@ -166,7 +166,7 @@ void define_elements(Unit& unit, c10::ScalarType dtype, c10::ScalarType out, boo
   const std::string_view type = compute_type(dtype).view();
   unit.element("", dtype).define("C", compute_type(dtype)).index(wide_index).define("OUT", memory_type(out));
   if (out != dtype) unit.name(out);
-  unit.define("HALVES", dtype == c10::kHalf);
+  unit.define("HALVES", dtype == c10::kHalf).define("PLAIN", memory_type(dtype).view() == type);
   unit.store("STORE_OUT(p, i, x)", out, "p, i, x");
   unit.define("SCALARS", type == "f64"   ? Literal("f64 alpha; f64 beta;")
                          : type == "f32" ? Literal("f32 alpha; u32 alpha_; f32 beta; u32 beta_;")
