@@ -3,6 +3,7 @@
 What is computed is held against the formula in float64 on the CPU.
 """
 
+import importlib.util
 from functools import partial
 
 import pytest
@@ -277,6 +278,7 @@ def test_flex_attention_of_other_lengths_compiles_once(device):
     assert counters["stats"]["unique_graphs"] == 1
 
 
+@pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="with Triton it is Triton's template")
 def test_one_kernel_stands_between_the_products(device):
     def call(q, k, v):
         return flex_attention(q, k, v, score_mod=lambda score, b, h, i, j: torch.where(i >= j, score, -torch.inf))
