@@ -246,7 +246,7 @@ class Worlds:
             world = None
         if world is None:
             while len(self.worlds) > 1:
-                self.end(self.worlds.pop(next(iter(self.worlds))))
+                self._end_first()
             world = self._make(kind, imports)
         self.worlds[kind] = world
         return world
@@ -258,8 +258,15 @@ class Worlds:
         wanted = list(expected) or [0] * len(statuses)
         assert statuses == wanted, f"the ranks ended with {statuses}, not {wanted}\n{logs}"
 
+    def _end_first(self) -> None:
+        world = self.worlds.pop(next(iter(self.worlds)))
+        if world.is_up:
+            self.end(world)
+        else:  # its case has failed
+            shutil.rmtree(world.folder)
+
     def close(self) -> None:
         while self.worlds:
-            self.end(self.worlds.pop(next(iter(self.worlds))))
+            self._end_first()
         if self.server is not None:
             self.server.close()
