@@ -135,9 +135,11 @@ def test_H02_the_backward_of_dropout_within_attention_in_a_graph_of_its_own(devi
     """After a forward pass without a graph, and as make_graphed_callables has it."""
     q, k, v = (torch.randn(2, 2, 6, 8, device=device, requires_grad=True) for _ in range(3))
     stream = device_module.Stream()
+    stream.wait_stream(device_module.current_stream())
     with stream:
         made = fused(q, k, v)
         expected, one = torch.autograd.grad(made.sum(), v, retain_graph=True)[0], torch.ones_like(made)
+    device_module.current_stream().wait_stream(stream)
     graph = device_module.CUDAGraph()
     with device_module.graph(graph, stream=stream):
         found = torch.autograd.grad(made, v, one)[0]
