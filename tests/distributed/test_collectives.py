@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import shims
 from checks import checks_of, groups, moves, order, point_to_point, profiled, random_programs, reductions
-from kinds import COMPILED, DEVICE, DISCRETE, ENGINES, KINDS, cases, native, of_engine
+from kinds import COMPILED, DEVICE, ENGINES, KINDS, cases, native, of_engine
 from world import Kind
 
 FOR_TWO = (("MYDEVICE_OPTIONS", "collective_ranks=2"), ("MYDEVICE_DIST", ""))
@@ -33,7 +33,7 @@ def test_G01_eight_ranks(worlds, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_G02_reductions_overlap_the_backward(worlds, engine):
-    with worlds.own(engine(env=(*DISCRETE, *COMPILED))) as world:
+    with worlds.own(engine(env=(("MYDEVICE_OPTIONS", "kind=discrete"), *COMPILED))) as world:
         world.run(profiled.reductions_overlap_the_backward)
 
 
