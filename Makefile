@@ -169,7 +169,7 @@ test-opencl-intel: dev opencl $(INTEL)/intel.icd
 	  python -m pytest -n $(JOBS) --dist loadgroup tests/driver/test_opencl_intel.py tests/portable/test_sdk_drivers.py $(ARGS)
 
 $(INTEL)/intel.icd: $(VENV_READY)
-	python -m pip install -q $(PIP_FLAGS) --prefix $(INTEL) intel-opencl-rt==2026.2.0
+	python -m pip install -q $(PIP_FLAGS) --prefix $(INTEL) intel-opencl-rt==2026.2.0 intel-cmplr-lib-rt==2026.2.0
 	echo '$(abspath $(INTEL))/lib/libintelocl.so' > $@
 
 # Another seed each time.

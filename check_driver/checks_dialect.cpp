@@ -13,6 +13,7 @@ Checks dialect_checks() {
       {"dialect.doubles", "the same of f64, and the C library's words", needs, doubles},
       {"dialect.natives", "the optional words, where they are defined", needs, natives},
       {"dialect.rows", "rows of halves, where they are defined", needs, rows},
+      {"dialect.vectors", "vectors and blocks, where they are defined", needs, vectors},
       {"dialect.groups", "items and groups know their numbers", needs, groups},
       {"dialect.local", "local memory and barriers", needs, local},
       {"dialect.launches", "launches at once have local memory each", needs, local_of_launches},

@@ -150,6 +150,7 @@ void floats(Context& c);
 void doubles(Context& c);
 void natives(Context& c);
 void rows(Context& c);
+void vectors(Context& c);
 void groups(Context& c);
 void local(Context& c);
 void local_of_launches(Context& c);

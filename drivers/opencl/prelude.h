@@ -11,6 +11,7 @@
 #pragma once
 
 #include "../engine/prelude.h"
+#include "../engine/transpose.h"
 
 namespace backplane::driver::opencl {
 
@@ -61,6 +62,12 @@ typedef float f32;
 #define BP_GROUPS(d) ((i32)get_num_groups(d))
 #define BP_UNROLL _Pragma("unroll")
 #define BP_IVDEP
+
+/* clang takes OpenCL's vectors for registers, of any alignment, and contracts. */
+#if BP_GROUP == 1 && defined __clang__
+#define BP_VECTOR(T, name) typedef T name __attribute__((ext_vector_type(BP_VECTOR_BYTES / sizeof(T)), aligned(sizeof(T))))
+#define BP_VECTOR_ZERO(name) ((name)(0))
+#endif
 
 BP_FN u32 bp_as_u32(f32 x) { return as_uint(x); }
 BP_FN f32 bp_as_f32(u32 x) { return as_float(x); }
@@ -143,6 +150,6 @@ BP_FN void bp_atomic_add_f32(__global f32* p, f32 v) {
 )cl";
 
 /// The whole of it.
-inline std::string make_prelude() { return kPreludeText + each_pointer(); }
+inline std::string make_prelude() { return kPreludeText + each_pointer() + kTransposeText; }
 
 }  // namespace backplane::driver::opencl

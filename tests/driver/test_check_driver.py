@@ -313,6 +313,7 @@ SAYS = {
     "dialect.doubles": "bp_erf64",
     "dialect.natives": "bp_f32_to_bf16",
     "dialect.rows": "bp_f16_row_to_f32",
+    "dialect.vectors": "BP_TRANSPOSE of 8 rows of u32, 2 deep, to a step of 24",
     "dialect.atomics": "BP_ATOMIC_ADD_F32",
     "dialect.assertions": "BP_ASSERT",
 }

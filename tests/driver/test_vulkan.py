@@ -18,7 +18,7 @@ LEFT_OUT_FAMILIES = ("host_exec", "vmm", "ipc", "collective", "peer")
 # access between devices, free memory, current device, limit of streams, native streams, trap, and optional words.
 LEFT_OUT = set(
     """device.memory_info life.device_memory device.set_current stream.limit stream.native module.fault
-    dialect.natives dialect.rows fault.skipped graph.host_functions
+    dialect.natives dialect.rows dialect.vectors fault.skipped graph.host_functions
     ttir.compile ttir.wrong_source ttir.values""".split()
 )
 NO_VIEW = {"host_view.map", "host_view.flags", "host_view.invalid"}  # of memory that the host does not reach

@@ -55,6 +55,10 @@ void add_dialect_defects(Defects& d) {
       "}\n"
       "#define bp_f16_row_to_f32(to, from, count) \\\n"
       "  for (i32 k_ = 0; k_ < (count); ++k_) (to)[k_] = broken_widened((from)[k_])\n");
+  d["dialect.vectors"] = PRELUDE(
+      "#undef BP_TRANSPOSE\n"
+      "#define BP_TRANSPOSE(to, step, from, pitch, rows, depth) \\\n"
+      "  for (i32 k_ = 0; k_ < (depth); ++k_) for (i32 r_ = 0; r_ < (rows); ++r_) (to)[k_ * (rows) + r_] = (from)[r_ * (pitch) + k_]\n");
   d["dialect.groups"] = PRELUDE(
       "#undef BP_GROUPS\n"
       "#define BP_GROUPS(d) ((i32)bp_grid_[0])\n");
