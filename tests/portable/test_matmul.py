@@ -153,6 +153,25 @@ def test_out(agree, device, ran, m, n):
         agree("_addmm_activation", torch.ops.aten._addmm_activation, b[0], a, b, use_gelu=use_gelu)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_out_of_contiguous_columns(device, ran, dtype):
+    """The transposed product is computed; gradients of a transposed weight are such results."""
+    for m, k, n in ((61, 517, 77), (250, 3, 270), (2, 70, 130), (33, 2100, 1), (5, 0, 7)):
+        a, b = make(2, m, k, dtype=dtype), make(2, k, n, dtype=dtype)
+        exact = a.double() @ b.double()
+        places = [torch.empty(2, n, m, dtype=dtype).mT for _ in range(2)]
+        for bias in (make(2, m, n, dtype=dtype), make(2, n, m, dtype=dtype).mT, make(n, dtype=dtype)):
+            mine = on(device, places[0])
+            x, y, z = (one.to(device) for one in (a, b, bias))
+            with ran("baddbmm"):
+                torch.baddbmm(z, x, y, beta=2, alpha=3, out=mine)
+            expected = torch.baddbmm(bias, a, b, beta=2, alpha=3, out=places[1])
+            close(mine, expected, exact=2 * bias.double() + 3 * exact)
+        with ran("mm"):
+            torch.mm(x[0], y[0], out=mine[0])
+        close(mine[0], torch.mm(a[0], b[0], out=places[1][0]), exact=exact[0])
+
+
 def test_errors_are_those_of_the_cpu(device):
     a, b, c = make(3, 4), make(5, 6), make(2, 3, 4)
     same_error(device, torch.mm, a, b)

@@ -53,6 +53,11 @@ UNARY = {
     "pow.Tensor_Scalar square": (lambda x: x**2, FLOATS),
     "pow.Tensor_Scalar cube": (lambda x: x**3, FLOATS),
     "pow.Tensor_Scalar root": (lambda x: x.clamp(min=-9) ** 0.5, FLOATS),  # of -inf, float16's CPU kernel alone has inf
+    "pow.Tensor_Scalar to 1": (lambda x: x**1.0, FLOATS),
+    "pow.Tensor_Scalar to 0": (lambda x: x**0.0, FLOATS),
+    "pow.Tensor_Scalar inverse": (lambda x: x**-1, FLOATS),
+    "pow.Tensor_Scalar inverse square": (lambda x: x**-2, FLOATS),
+    "pow.Tensor_Scalar inverse root": (lambda x: (x.clamp(min=-9) + 0.0) ** -0.5, FLOATS),  # of -0.0, likewise
     "pow.Scalar": (lambda x: 2.5**x, FLOATS),
     **{
         f"{name}.Scalar": ((lambda f: lambda x: f(x, 1))(getattr(torch, name)), ALL)

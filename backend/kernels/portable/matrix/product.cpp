@@ -137,6 +137,19 @@ bool run_vectors(const Product& p, const Target& target, const Thin& thin, int64
   return true;
 }
 
+// Kernels write rows. Where the columns of out are the contiguous ones, as those of a weight's gradient often are: the transposed product.
+Product written_along_rows(const Product& p) {
+  if (p.out.row >= p.out.column) return p;
+  const auto transposed = [](const Matrices& of) { return Matrices{of.address, of.batch, of.column, of.row}; };
+  Product out = p;
+  std::swap(out.m, out.n);
+  out.out = transposed(p.out);
+  out.a = transposed(p.b);
+  out.b = transposed(p.a);
+  out.self = transposed(p.self);
+  return out;
+}
+
 // The sum over a batch: each product is a part.
 bool multiply_and_sum(const Product& product) {
   Product each = product;
@@ -190,11 +203,12 @@ bool add_parts(const Product& p, int64_t splits, uint64_t parts) {
   return true;
 }
 
-bool multiply(const Product& p) {
+bool multiply(const Product& product) {
   using namespace product_impl;
-  const Target& target = target_of(p.device);
-  if (!has_dtype(target, p.dtype)) return false;
-  if (p.sums_batches) return multiply_and_sum(p);
+  const Target& target = target_of(product.device);
+  if (!has_dtype(target, product.dtype)) return false;
+  if (product.sums_batches) return multiply_and_sum(product);
+  const Product p = written_along_rows(product);
   const Thin thin = thin_of(p);
   const bool is_thin = thin.few <= most_vectors(target, thin, p.dtype);
   const VectorShape shape(target, thin);

@@ -1,5 +1,8 @@
 // kernels/portable/pointwise/binary.cpp: operators of two tensors, with broadcasting and type promotion. A number (the 2 in `x * 2`) is a
 // tensor on the host.
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/portable/pointwise/pointwise.h"
 
 namespace backplane::portable {
@@ -8,8 +11,12 @@ namespace {
 
 int division_mode(const CallOptions& call) { return call.text.empty() ? 0 : call.text == "trunc" ? 1 : call.text == "floor" ? 2 : -1; }
 
-// The exponents with a faster expression.
-int power(const CallOptions& call) { return call.number == 2 ? 1 : call.number == 3 ? 2 : call.number == 0.5 ? 3 : 0; }
+// The exponents with a faster expression, those of torch's CPU. A square's gradient raises to the first power.
+int power(const CallOptions& call) {
+  static constexpr double exponents[] = {2, 3, 0.5, 1, 0, -1, -0.5, -2};
+  const auto* const found = std::find(std::begin(exponents), std::end(exponents), call.number);
+  return found == std::end(exponents) ? 0 : static_cast<int>(found - exponents) + 1;
+}
 
 }  // namespace
 }  // namespace binary_impl
@@ -35,7 +42,7 @@ static const PointwiseTable binary_operators({
     {"pow.Tensor_Scalar",
      Kind::numbers,
      kFloats,
-     {"m_power(x, s0)", "x * x", "x * x * x", "m_sqrt(x)"},
+     {"m_power(x, s0)", "x * x", "x * x * x", "m_sqrt(x)", "x", "(C)1", "(C)1 / x", "(C)1 / m_sqrt(x)", "(C)1 / (x * x)"},
      HostNumbers::rounded,
      &binary_impl::power},
     {"pow.Scalar", Kind::numbers, kNumbers, {"m_power(s0, x)"}},

@@ -60,11 +60,13 @@ struct CallOptions {
   std::string_view text;  // the argument that is a string, empty for None
 };
 
+using Expressions = std::array<Literal, 9>;
+
 struct Pointwise {
   Literal name;
   Kind kind;
   uint8_t takes;
-  std::array<Literal, 4> expressions;
+  Expressions expressions;
   HostNumbers numbers = HostNumbers::rounded;
   // The expression's index; -1: none, the call is left to the CPU. NULL: always the first.
   int (*variant)(const CallOptions& call) = nullptr;
@@ -79,7 +81,7 @@ enum class Gives : uint8_t {
 
 struct ComplexPointwise {
   Literal name;
-  std::array<Literal, 4> expressions;  // as many as the operator's own; NULL where the CPU has none
+  Expressions expressions;  // as many as the operator's own; NULL where the CPU has none
   Gives gives = Gives::number;
 };
 
