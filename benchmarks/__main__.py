@@ -34,10 +34,13 @@ MODULES = (
 IN_SEVERAL_PROCESSES = ("distributed",)
 
 
-def device_rows(models: bool = False) -> list[Row]:
-    """The rows that are measured on the device, or those of whole models."""
-    names = ("models",) if models else MODULES + IN_SEVERAL_PROCESSES
-    modules = (importlib.import_module(f"benchmarks.{name}") for name in names)
+def device_rows(models: bool = False, rounds: int = 5) -> list[Row]:
+    """The rows that are measured on the device, or those of whole models, of so many rounds each."""
+    if models:
+        from benchmarks.models import rows
+
+        return rows(rounds)
+    modules = (importlib.import_module(f"benchmarks.{name}") for name in MODULES + IN_SEVERAL_PROCESSES)
     return [row for module in modules for row in module.ROWS]
 
 
@@ -62,7 +65,7 @@ def measure_here(arguments: argparse.Namespace, configuration: Configuration) ->
 
     importlib.import_module(arguments.module)
     torch.set_num_threads(1)
-    rows = [row for row in device_rows(arguments.models) if re.search(arguments.only, row.name)]
+    rows = [row for row in device_rows(arguments.models, arguments.rounds) if re.search(arguments.only, row.name)]
     if configuration is AS_IS:  # a row that differs by configuration alone is one row
         rows = list({(row.name, row.measure): row for row in reversed(rows)}.values())[::-1]
     else:
@@ -78,7 +81,8 @@ def measure_in_child(arguments: argparse.Namespace, configuration: Configuration
         environment[f"{prefix}_OPTIONS"] = configuration.options
     environment |= {f"{prefix}_{name}": value for name, value in configuration.variables}
     command = [sys.executable, "-m", "benchmarks", "--module", arguments.module, "--device", arguments.device]
-    command += ["--only", arguments.only, "--child", configuration.name, *(["--models"] if arguments.models else [])]
+    command += ["--only", arguments.only, "--child", configuration.name]
+    command += ["--models", "--rounds", str(arguments.rounds)] if arguments.models else []
     child = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if child.returncode != 0:
         return [Line("every row", configuration.name, error=f"its process ended with {child.returncode}; see above")]
@@ -92,6 +96,9 @@ def main() -> None:
     parser.add_argument("--device", default="", help="the device's name (default: the module's)")
     parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name matches")
     parser.add_argument("--models", action="store_true", help="time whole models instead (half an hour)")
+    parser.add_argument(
+        "--rounds", type=int, default=5, metavar="N", help="of each model; 1 for a device on which it takes minutes"
+    )
     parser.add_argument("--builds", action="store_true", help="also time builds of the rendered template (minutes)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--markdown", action="store_true", help="print the table for a document")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -145,19 +146,19 @@ def _same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     torch.testing.assert_close(ours.cpu(), theirs, rtol=0.1, atol=0.1)
 
 
-def _compared(steps: list[Callable[[], object]]) -> Result:
+def _compared(steps: list[Callable[[], object]], rounds: int) -> Result:
     sides = [{"step": step, "wait": wait} for step in steps]
-    return ratio("step(); wait()", *sides, rounds=5, timer=time.process_time)
+    return ratio("step(); wait()", *sides, rounds=rounds, timer=time.process_time)
 
 
 def _measure(
-    build: Callable[[], Built], kind: Callable[..., Callable[[], torch.Tensor]], compiled: bool
+    build: Callable[[], Built], kind: Callable[..., Callable[[], torch.Tensor]], compiled: bool, rounds: int
 ) -> Callable[[str], Result]:
     def measure(device: str) -> Result:
         torch._dynamo.reset()
         steps = [kind(*side, compiled) for side in _sides(build, device)]
         _same(*(step() for step in steps))
-        return _compared(steps)
+        return _compared(steps, rounds)
 
     return measure
 
@@ -180,7 +181,7 @@ def _token(model: nn.Module, names: dict[str, Any], device: str) -> Callable[[],
     return step
 
 
-def _decode(device: str) -> Result:
+def _decode(device: str, rounds: int) -> Result:
     """A token after 256: the replay of a graph on the device, the model on the CPU."""
     ours, theirs = _sides(_llama, device)
     steps = [_token(*ours, device), _token(*theirs, "cpu")]
@@ -197,20 +198,22 @@ def _decode(device: str) -> Result:
     graph.replay()
     _same(logits, steps[1]())
 
-    return _compared([graph.replay, steps[1]])
+    return _compared([graph.replay, steps[1]], rounds)
 
 
-ROWS = [
-    *(
+def rows(rounds: int) -> list[Row]:
+    """The models' rows, of so many rounds each."""
+    steps = [
         Row(
             f"model, {name}, {what}{', torch.compile' if compiled else ''}",
-            _measure(build, kind, compiled),
+            _measure(build, kind, compiled, rounds),
             budget=1.1 if compiled else 1.15,
             configurations=(COMPILED,),
         )
         for name, build in MODELS.items()
         for what, kind in (("forward", _forward), ("training", _training))
         for compiled in (False, True)
-    ),
-    Row("model, Llama, a token by a replayed graph", _decode, budget=1.15, configurations=(COMPILED_ASYNC,)),
-]
+    ]
+    decode = partial(_decode, rounds=rounds)
+    token = Row("model, Llama, a token by a replayed graph", decode, budget=1.15, configurations=(COMPILED_ASYNC,))
+    return [*steps, token]

@@ -40,18 +40,19 @@ def ratio(
         cpu_statement: if the CPU's side is another statement.
         after: runs after each of the device's rounds, not timed: waits for what an asynchronous device has queued.
         round_s: about how long one round of one side takes, in seconds; at least one call.
-        rounds: of each side.
+        rounds: of each side. One round is one call and warms nothing up: for a statement that takes a minute.
         inverse: give CPU over device, as for bandwidths.
         timer: the clock; ``time.process_time`` where others use the processors, and the caller does all of the work.
     """
     ours = timeit.Timer(statement, timer=timer, globals=device)
     theirs = timeit.Timer(cpu_statement or statement, timer=timer, globals=cpu)
     calls = []
-    for side in (ours, theirs):  # also warms both up
+    for side in (ours, theirs) if rounds > 1 else ():  # also warms both up
         side.timeit(3)
         after()
         calls.append(max(1, min(2000, int(round_s / max(side.timeit(3) / 3, 1e-8)))))
         after()
+    calls = calls or [1, 1]
     device_times, cpu_times = [], []
     for _ in range(rounds):
         cpu_times.append(theirs.timeit(calls[1]) / calls[1])

@@ -50,7 +50,8 @@ UNARY = {
     "logit": (torch.logit, FLOATS),
     "logit eps": (lambda x: torch.logit(x, 0.1), FLOATS),
     "pow.Tensor_Scalar": (lambda x: x**2.5, FLOATS),
-    "pow.Tensor_Scalar square": (lambda x: x**2, FLOATS),
+    "pow.Tensor_Scalar of integers": (lambda x: x**5, INTEGERS),
+    "pow.Tensor_Scalar square": (lambda x: x**2, NUMBERS),
     "pow.Tensor_Scalar cube": (lambda x: x**3, FLOATS),
     "pow.Tensor_Scalar root": (lambda x: x.clamp(min=-9) ** 0.5, FLOATS),  # of -inf, float16's CPU kernel alone has inf
     "pow.Tensor_Scalar to 1": (lambda x: x**1.0, FLOATS),
@@ -450,6 +451,11 @@ def test_a_wide_number_beside_halves_keeps_its_value_as_the_second(device, ran, 
                 on_host = op(*(operand.to(device) if operand is x else operand for operand in (first, second)))
                 compare(on_device, op(first, second))
                 compare(on_host, op(first, second))
+
+
+@pytest.mark.parametrize(("dtype", "exponent"), [(torch.int64, -1), (torch.int8, 300), (torch.uint8, 256)])
+def test_an_exponent_that_integers_do_not_have_is_the_cpus_error(device, dtype, exponent):
+    same_error(device, lambda x: x**exponent, torch.tensor([1, 2], dtype=dtype))
 
 
 @pytest.mark.parametrize("call", [lambda x: x.clamp_max_(2.5), lambda x: x.clamp_(1.5, 2.5), lambda x: x.pow_(2.5)])

@@ -11,8 +11,10 @@ namespace {
 
 int division_mode(const CallOptions& call) { return call.text.empty() ? 0 : call.text == "trunc" ? 1 : call.text == "floor" ? 2 : -1; }
 
-// The exponents with a faster expression, those of torch's CPU. A square's gradient raises to the first power.
+// The exponents with a faster expression, those of torch's CPU. A square's gradient raises to the first power. For integers torch raises an
+// error if the exponent is negative, or does not fit in their dtype.
 int power(const CallOptions& call) {
+  if (call.integers && (call.number < 0 || call.number > 127)) return -1;
   static constexpr double exponents[] = {2, 3, 0.5, 1, 0, -1, -0.5, -2};
   const auto* const found = std::find(std::begin(exponents), std::end(exponents), call.number);
   return found == std::end(exponents) ? 0 : static_cast<int>(found - exponents) + 1;
@@ -41,7 +43,7 @@ static const PointwiseTable binary_operators({
     {"pow.Tensor_Tensor", Kind::promote, kNumbers, {"m_power(x, y)"}},
     {"pow.Tensor_Scalar",
      Kind::numbers,
-     kFloats,
+     kNumbers,
      {"m_power(x, s0)", "x * x", "x * x * x", "m_sqrt(x)", "x", "(C)1", "(C)1 / x", "(C)1 / m_sqrt(x)", "(C)1 / (x * x)"},
      HostNumbers::rounded,
      &binary_impl::power},

@@ -57,6 +57,7 @@ constexpr uint8_t kSelfFirst = 64;    // of two tensors x is the second, whose s
 struct CallOptions {
   uint32_t given = 0;     // bit i: the i-th tensor or number is there; the optional ones may be None
   double number = 0;      // the last number, or 0
+  bool integers = false;  // the first tensor's elements and that number are
   std::string_view text;  // the argument that is a string, empty for None
 };
 

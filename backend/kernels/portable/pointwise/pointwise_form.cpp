@@ -297,7 +297,11 @@ bool PointwiseForm::compute(PointwiseCall& call, at::Tensor& result) const {
   if (call.output != nullptr && (!can_write(*call.output) || !can_hold(call))) return false;
   int variant = 0;
   if (line.variant != nullptr) {
-    if (!call.numbers.empty()) call.options.number = call.numbers.back().isComplex() ? NAN : call.numbers.back().toDouble();
+    if (!call.numbers.empty()) {
+      const c10::Scalar& last = call.numbers.back();
+      call.options.number = last.isComplex() ? NAN : last.toDouble();
+      call.options.integers = last.isIntegral(true) && c10::isIntegralType(call.inputs[0]->scalar_type(), true);
+    }
     variant = line.variant(call.options);
     if (variant < 0) return false;
   }
