@@ -149,6 +149,7 @@ function(_backplane_add_core device)
   endif()
   _backplane_vendor_code(${device})
   _backplane_no_undefined(${device})
+  _backplane_binds_own_functions(${device})
   add_dependencies(${device} ${device}_driver)
 
   foreach(target ${device}_core_aten ${device}_core_runtime ${device}_core_profiler ${device})

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch._higher_order_ops.flex_attention import flex_attention, sdpa_dense
-from torch.nn.attention import flex_attention as module
 
 from torch_backplane import _backend
 from torch_backplane.compat import replaces
+from torch_backplane.imports import after_import
 
 
 def install(name: str) -> None:
@@ -17,12 +17,7 @@ def install(name: str) -> None:
 
     Seen on 2.13; unnecessary once torch asks whether a device has a kernel instead of comparing its name.
     """
-
-    @replaces(module, "_validate_device")
-    def validate_device(known: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        if query.device.type != name:
-            known(query, key, value)
-
+    after_import("torch.nn.attention.flex_attention", lambda: _accept(name))
     autocast_key: Any = torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
     key = torch._C.DispatchKey.PrivateUse1
     if key in flex_attention.py_kernels:
@@ -39,6 +34,15 @@ def install(name: str) -> None:
     def dense(*args: Any) -> Any:
         refuse_other_kernels(args[6])
         return sdpa_dense(*args)
+
+
+def _accept(name: str) -> None:
+    from torch.nn.attention import flex_attention as module
+
+    @replaces(module, "_validate_device")
+    def validate_device(known: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        if query.device.type != name:
+            known(query, key, value)
 
 
 def refuse_other_kernels(options: dict[str, Any]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.nested._internal import sdpa
 from torch.nn.attention import SDPBackend
 
 from torch_backplane.compat import replaces
+from torch_backplane.imports import after_import
 
 
 def install(name: str) -> None:
@@ -15,16 +15,19 @@ def install(name: str) -> None:
 
     Seen on 2.11 to 2.15; unnecessary once torch asks the device for its choice, as it does for dense tensors.
     """
+    after_import("torch.nested._internal.sdpa", lambda: _choose_fused(name))
+
+
+def _choose_fused(name: str) -> None:
+    from torch.nested._internal import sdpa
+
     fits = getattr(sdpa, "_can_use_efficient_sdpa_jagged", None)
 
     @replaces(sdpa, "_select_sdp_backend")
     def select(choose: Any, query: Any, key: Any, value: Any, attn_mask: Any, *rest: Any) -> Any:
-        if fits is not None and query.device.type == name and attn_mask is None and _is_fused_enabled():
+        enabled = sdpa.flash_sdp_enabled() or sdpa.mem_efficient_sdp_enabled() or sdpa.cudnn_sdp_enabled()
+        if enabled and fits is not None and query.device.type == name and attn_mask is None:
             params = sdpa.SDPAParams(query, key, value, attn_mask, *rest)
             if fits(params):
                 return SDPBackend.EFFICIENT_ATTENTION
         return choose(query, key, value, attn_mask, *rest)
-
-
-def _is_fused_enabled() -> bool:
-    return bool(sdpa.flash_sdp_enabled() or sdpa.mem_efficient_sdp_enabled() or sdpa.cudnn_sdp_enabled())

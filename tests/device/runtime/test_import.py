@@ -64,6 +64,17 @@ def test_T06_nothing_of_triton_is_imported(run_in_process, name):
     assert run_ok(run_in_process, code) == "[]"
 
 
+def test_what_a_program_may_not_use_is_imported_with_it(run_in_process, backend_package, name):
+    code = f"""
+        import sys, torch
+        late = {{"torch.nn.attention.flex_attention", "torch.nested._internal.sdpa"}} - set(sys.modules)
+        import {backend_package.__name__}
+        torch.ones(3, device="{name}").sum().item()
+        print(late & set(sys.modules))
+    """
+    assert run_ok(run_in_process, code, env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}) == "set()"
+
+
 def test_without_autoload_only_an_import_of_the_package_loads_it(run_in_process, backend_package, name):
     code = f"""
         import torch
