@@ -57,6 +57,6 @@ ROWS = [
     Row("fallback, zero copy, 8 floats", _fallback(8), budget=3.0, configurations=(NO_KERNELS,)),
     Row("fallback, zero copy, 1M floats", _fallback(1 << 20), budget=1.05, configurations=(NO_KERNELS,)),
     Row("fallback, its account, a call", _accounting, budget=100, configurations=(NO_KERNELS,)),
-    Row("fallback, staged, 8 floats", _fallback(8), configurations=(NO_KERNELS_DISCRETE,)),
+    Row("fallback, staged, 8 floats", _fallback(8), budget=3.3, configurations=(NO_KERNELS_DISCRETE,)),
     Row("fallback, staged, 1M floats", _fallback(1 << 20), configurations=(NO_KERNELS_DISCRETE,)),
 ]
