@@ -1,11 +1,13 @@
 """Products of matrices and vectors against the CPU: shapes, strides, dtypes, forms, alpha and beta."""
 
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 import torch
 
 from portable.compare import each, on, same_error, same_with_gradients
+from torch_backplane import compiler
 
 HALVES = [torch.bfloat16, torch.float16]
 each_dtype = pytest.mark.parametrize(
@@ -170,6 +172,29 @@ def test_out_of_contiguous_columns(device, ran, dtype):
         with ran("mm"):
             torch.mm(x[0], y[0], out=mine[0])
         close(mine[0], torch.mm(a[0], b[0], out=places[1][0]), exact=exact[0])
+
+
+def test_products_of_bytes(device, ran):
+    """On a host they are the CPU's, which has instructions for them."""
+    native = compiler.target().group_size > 1
+    for m, k, n in ((1, 1, 1), (61, 517, 77), (2, 70, 130), (33, 5000, 1), (17, 4100, 18), (5, 0, 7), (0, 3, 4)):
+        a, b = (torch.randint(-128, 128, size, dtype=torch.int8) for size in ((m, k), (k, n)))
+        a[:1], b[:, :1] = -128, -128
+        expected = (a.double() @ b.double()).int()
+        for x, y in zip(layouts(a), layouts(b), strict=True):
+            with ran("_int_mm") if native else nullcontext():
+                got = torch._int_mm(on(device, x), on(device, y))
+            assert got.dtype == torch.int32
+            assert torch.equal(got.cpu(), expected)
+        out = torch.empty(m, n, dtype=torch.int32, device=device)
+        with ran("_int_mm") if native else nullcontext():
+            torch._int_mm(a.to(device), b.to(device), out=out)
+        assert torch.equal(out.cpu(), expected)
+    a, b = torch.ones(3, 4, dtype=torch.int8), torch.ones(4, 5, dtype=torch.int8)
+    same_error(device, torch._int_mm, a, a)
+    same_error(device, torch._int_mm, a, b.int())
+    with pytest.raises(RuntimeError, match="contiguous"):
+        torch._int_mm(a.to(device), b.to(device), out=torch.empty(5, 3, dtype=torch.int32, device=device).T)
 
 
 def test_errors_are_those_of_the_cpu(device):

@@ -237,6 +237,37 @@ bool compute(Call& call) {
   return true;
 }
 
+// int8 x int8 with sums of int32. A host's CPU has instructions for them, which the kernels' C does not reach.
+bool int_mm(Call& call) {
+  const at::Tensor &a = call.tensor(0), &b = call.tensor(1);
+  for (const at::Tensor* factor : {&a, &b}) {
+    if (!is_on_device(*factor) || factor->device() != a.device() || factor->layout() != c10::kStrided || factor->dim() != 2 ||
+        factor->scalar_type() != c10::kChar) {
+      return false;
+    }
+  }
+  const Target& target = target_of(a.device().index());
+  if (target.is_host() || !has_dtype(target, c10::kChar) || a.size(1) != b.size(0)) return false;
+  at::Tensor out = call.output({a.size(0), b.size(1)}, c10::kInt, a.device());
+  if (!out.defined() || !out.is_contiguous() || out.is_alias_of(a) || out.is_alias_of(b)) return false;
+  Product product{};
+  product.device = a.device().index();
+  product.dtype = c10::kChar;
+  product.keeps_sums = true;
+  product.batches = 1;
+  product.m = a.size(0);
+  product.k = a.size(1);
+  product.n = b.size(1);
+  writable_address_of(out);
+  product.out = result_matrices(out);
+  product.a = result_matrices(a);
+  product.b = result_matrices(b);
+  product.alpha = product.k == 0 ? 0 : one_of(product.dtype);
+  if (out.numel() != 0 && !multiply(product)) return false;
+  call.give(std::move(out));
+  return true;
+}
+
 const Defaults registered([](DefaultKernels& kernels) {
   add_operator(kernels, {"mm", "mm.out"}, &compute<Operation::mm>);
   add_operator(kernels, {"bmm", "bmm.out"}, &compute<Operation::bmm>);
@@ -247,6 +278,7 @@ const Defaults registered([](DefaultKernels& kernels) {
   add_operator(kernels, {"addr", "addr.out", "addr_"}, &compute<Operation::addr>);
   add_operator(kernels, {"dot"}, &compute<Operation::dot>);
   add_operator(kernels, {"vdot"}, &compute<Operation::vdot>);
+  add_operator(kernels, {"_int_mm", "_int_mm.out"}, &int_mm);
   add_operator(kernels, {"_addmm_activation", "_addmm_activation.out"}, &compute<Operation::addmm_activation>);
 });
 

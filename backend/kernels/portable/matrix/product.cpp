@@ -39,6 +39,8 @@ int64_t splits_of(const Target& target, int64_t groups, int64_t k) {
   return std::clamp<int64_t>(kEnoughGroups / std::max<int64_t>(groups, 1), 1, std::max<int64_t>(k / kSplitDepth, 1));
 }
 
+c10::ScalarType out_dtype(const Product& p) { return p.keeps_sums ? sum_dtype(p.dtype) : p.dtype; }
+
 // What a launch writes: the result, or parts of its sums.
 struct Goal {
   c10::ScalarType dtype;
@@ -47,7 +49,7 @@ struct Goal {
   uint64_t alpha, beta;
 
   Goal(const Product& p, const at::Tensor* parts)
-      : dtype(parts == nullptr ? p.dtype : sum_dtype(p.dtype)), out(p.out), self(p.self), alpha(p.alpha), beta(p.beta) {
+      : dtype(parts == nullptr ? out_dtype(p) : sum_dtype(p.dtype)), out(p.out), self(p.self), alpha(p.alpha), beta(p.beta) {
     if (parts == nullptr) return;
     out = {writable_address_of(*parts), p.m * p.n, p.n, 1};
     self = {};
@@ -192,7 +194,7 @@ bool add_parts(const Product& p, int64_t splits, uint64_t parts) {
   const bool wide = target.is_host() || splits * p.batches * p.m * p.n >= (int64_t{1} << 30) || wide_index(target, p);
   const uint32_t per_item = target.is_host() ? 1024 : 1;
   Unit unit(p.device, "split.bpc", "split", "split");
-  define_elements(unit, p.dtype, p.dtype, wide);
+  define_elements(unit, p.dtype, out_dtype(p), wide);
   const Function* function = unit.find(per_item, 3, 13, 1);
   if (function == nullptr) return false;
   Arguments arguments;

@@ -16,11 +16,12 @@ struct Matrices {
   int64_t batch = 0, row = 0, column = 0;
 };
 
-// out = alpha a b + beta self, where a is m x k and b is k x n. All have one dtype.
+// out = alpha a b + beta self, where a is m x k and b is k x n. All have one dtype, or out has that of the sums.
 struct Product {
   c10::DeviceIndex device;
   c10::ScalarType dtype;
   int64_t batches, m, n, k;
+  bool keeps_sums = false;    // out is of sum_dtype(dtype)
   bool sums_batches = false;  // out is one matrix, the sum of all products
   Matrices out, a, b, self;   // self.address is 0 if there is no self
   uint64_t alpha, beta;       // as word_of() gives them, or integers
