@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import timeit
 from collections.abc import Callable
 from statistics import median
@@ -13,6 +14,10 @@ from benchmarks.timing import ratio, wait
 
 # The first that the CPU computes for the device.
 CANDIDATES = ("floor", "trunc", "frac", "sinc", "digamma", "i0")
+PRODUCTS = {
+    "int8 x int8, 512": "torch._int_mm(a, b)",
+    "weights of 4 bits, 1 x 4096 x 4096": "torch.ops.aten._weight_int4pack_mm_for_cpu(token, packed, 32, scales)",
+}
 
 
 def _operator(device: str) -> str:
@@ -37,6 +42,26 @@ def _fallback(count: int) -> Callable[[str], Result]:
     return measure
 
 
+def _products(name: str) -> Callable[[str], Result]:
+    """Products of integers, which run on the CPU where the host reaches the memory."""
+
+    def measure(device: str) -> Result:
+        generator = torch.Generator().manual_seed(0)
+        bytes_ = torch.randint(-128, 128, (2, 1024, 1024), dtype=torch.int8, generator=generator)
+        nibbles = torch.randint(0, 16, (4096, 4096), dtype=torch.int32, generator=generator)
+        names: dict[str, torch.Tensor] = {
+            "a": bytes_[0, :512, :512],
+            "b": bytes_[1, :512, :512],
+            "token": torch.rand(1, 4096, generator=generator).bfloat16(),
+            "packed": torch._convert_weight_to_int4pack_for_cpu(nibbles, 2),
+            "scales": torch.rand(4096 // 32, 4096, 2, generator=generator).bfloat16(),
+        }
+        sides = [{"torch": torch, **{one: x.to(where) for one, x in names.items()}} for where in (device, "cpu")]
+        return ratio(PRODUCTS[name], *sides, after=wait, timer=time.process_time)
+
+    return measure
+
+
 def _accounting(device: str) -> Result:
     """What the account adds to a call: the difference of two times, in rounds that alternate."""
     from torch_backplane import fallback
@@ -56,6 +81,10 @@ def _accounting(device: str) -> Result:
 ROWS = [
     Row("fallback, zero copy, 8 floats", _fallback(8), budget=3.0, configurations=(NO_KERNELS,)),
     Row("fallback, zero copy, 1M floats", _fallback(1 << 20), budget=1.05, configurations=(NO_KERNELS,)),
+    *(
+        Row(f"fallback, zero copy, {name}", _products(name), budget=1.1, configurations=(NO_KERNELS,))
+        for name in PRODUCTS
+    ),
     Row("fallback, its account, a call", _accounting, budget=100, configurations=(NO_KERNELS,)),
     Row("fallback, staged, 8 floats", _fallback(8), budget=3.3, configurations=(NO_KERNELS_DISCRETE,)),
     Row("fallback, staged, 1M floats", _fallback(1 << 20), configurations=(NO_KERNELS_DISCRETE,)),

@@ -35,6 +35,8 @@ TENSORS: dict[str, tuple[int, ...]] = {  # by their name in a statement
     "narrow": (4096, 64),
     "four": (4, 256),
     "wider": (4096, 256),
+    "routed": (256, 512),
+    "experts": (4, 512, 512),
     "n": (32768, 32),
     "v": (1024,),
     "images": (8, 64, 32, 32),
@@ -89,6 +91,8 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ("linear, 16 x 4096 x 4096", "functional.linear(tokens, weight)", torch.float32, 1.3),
     ("linear, 1 x 4096 x 4096", "functional.linear(token, weight)", torch.bfloat16, 1.3),
     ("linear, 16 x 4096 x 4096", "functional.linear(tokens, weight)", torch.bfloat16, 2.8),
+    ("grouped products, 4 experts of 512 x 512", "torch._grouped_mm(routed, experts, offs=ends)", torch.float32, 1.3),
+    ("grouped products, 4 experts of 512 x 512", "torch._grouped_mm(routed, experts, offs=ends)", torch.bfloat16, 2.5),
     ("convolution, 3 x 3", "functional.conv2d(images, filters, padding=1)", torch.float32, 1.3),
     ("convolution, depthwise", "functional.conv2d(images, deep, padding=1, groups=64)", torch.float32, 1.3),
     ("convolution, transposed", "functional.conv_transpose2d(images, grown, stride=2)", torch.float32, 1.5),
@@ -146,6 +150,7 @@ def _names(dtype: torch.dtype, where: str) -> dict[str, Any]:
     names["rows"] = torch.randint(0, 1000, (4096,), generator=generator).to(where)
     names["places"] = torch.randint(0, 1024, (1024, 1024), generator=generator).to(where)
     names["mask"] = names["x"] < names["y"]
+    names["ends"] = torch.tensor([60, 130, 190, 256], dtype=torch.int32, device=where)
     names["columns"] = torch.empty(1024, 256, device=where, dtype=dtype).t()
     names["c"] = torch.rand(MIB, generator=generator, dtype=torch.complex64).to(where)
     names["leaf"] = names["images"].detach().requires_grad_()
