@@ -122,13 +122,15 @@ def test_kernels_use_every_word_of_the_document():
 
 
 def prelude(name):
-    """The text of a driver's own header, behind the words that drivers/engine/prelude.h makes."""
+    """The text of a driver's own header, with those of drivers/engine: what prelude.h makes, and transpose.h."""
     each = "".join(f"#define BP_EACH_{n}(X) {', '.join(f'X({i})' for i in range(n))}\n" for n in range(1, 5))
-    return each + re.search(r'R"(\w+)\((.*)\)\1"', PRELUDES[name].read_text(), re.DOTALL)[2]
+    headers = [PRELUDES[name]] + ([ROOT / "drivers/engine/transpose.h"] if name != "cuda.cu" else [])
+    return each + "".join(re.search(r'R"(\w+)\((.*)\)\1"', one.read_text(), re.DOTALL)[2] for one in headers)
 
 
 def compile_with(name, folder, kernel, *more):
-    definitions = "#define BP_GROUP 64\n#define BP_PER_ITEM 4\n#define BP_VECTOR_BYTES 16\n#define BP_HAS_F64 "
+    group = 1 if "-DONE_ITEM" in more else 64
+    definitions = f"#define BP_GROUP {group}\n#define BP_PER_ITEM 4\n#define BP_VECTOR_BYTES 16\n#define BP_HAS_F64 "
     core = [(DIALECT / part).read_text() for part in ("core.bpc", "math.bpc", "special.bpc")]
     head = definitions + ("0" if "-DNO_F64" in more else "1")
     text = "\n".join([head, prelude(name), *core, kernel])
@@ -137,7 +139,7 @@ def compile_with(name, folder, kernel, *more):
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("more", ["", "-DNO_F64", "-DBP_DEBUG", "-DBP_BUFFERS"])
+@pytest.mark.parametrize("more", ["", "-DONE_ITEM", "-DNO_F64", "-DBP_DEBUG", "-DBP_BUFFERS"])
 @pytest.mark.parametrize("name", [pytest.param("opencl.cl", marks=pytest.mark.system), "cuda.cu"])
 def test_prelude_compiles_every_word(name, more, tmp_path):
     if name == "cuda.cu" and not shutil.which("nvcc"):
@@ -171,7 +173,7 @@ int main(void) {
 
 
 @pytest.mark.parametrize("size", [16, 32, 64])
-def test_the_simulated_devices_transposition_is_the_loops(tmp_path, size):
+def test_a_transposition_by_vectors_is_the_loops(tmp_path, size):
     begin = f"#define BP_GROUP 1\n#define BP_PER_ITEM 1\n#define BP_VECTOR_BYTES {size}\n#define BP_HAS_F64 1\n"
     (tmp_path / "transposed.c").write_text(begin + prelude("sim.c") + TRANSPOSED)
     command = ["gcc", "-std=gnu11", "-O1", "-w", "-fno-strict-aliasing", tmp_path / "transposed.c"]
