@@ -61,3 +61,13 @@ def pytest_collection_modifyitems(config, items):
         gone = set(out)
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item not in gone]
+
+
+@pytest.fixture
+def deterministic():
+    """Sums in one order: no atomic additions."""
+    import torch
+
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)

@@ -62,14 +62,6 @@ def runs(monkeypatch):
 
 
 @pytest.fixture
-def deterministic():
-    """Sums in one order: no atomic additions."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-@pytest.fixture
 def demo(monkeypatch):
     """The modules of examples/demo: cnn, gpt, lockstep."""
     monkeypatch.syspath_prepend(DEMO)

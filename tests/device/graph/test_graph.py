@@ -52,17 +52,9 @@ def bits(tensors):
     return [tensor.detach().cpu().clone() for tensor in tensors]
 
 
-@pytest.fixture
-def deterministic():
-    """An embedding's gradient is not so by itself where items add to memory, as on CUDA."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
 @pytest.mark.long_after_first
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("deterministic")
+@pytest.mark.usefixtures("deterministic")  # where items sum an embedding's gradient, as on CUDA
 def test_H01_a_hundred_steps_with_dropout_are_eagers_bit_by_bit(device, device_module, kind):
     eager, graphed = (Training(device).warm_up(device_module) for _ in range(2))
     expected = eager.losses(eager.step)
