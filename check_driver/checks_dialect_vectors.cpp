@@ -1,4 +1,5 @@
-// check_driver/checks_dialect_vectors.cpp: several elements in a register, and blocks that are transposed, where a prelude defines them.
+// check_driver/checks_dialect_vectors.cpp: several elements in a register, their dot products, and blocks that are transposed, where a
+// prelude defines them.
 #include "words.h"
 
 namespace backplane::check {
@@ -9,6 +10,10 @@ constexpr char vector_rule[] =
     "BP_VECTOR: BP_VECTOR_BYTES of T in a register. + - * of two of them, and of one and a T, are elementwise; a pointer to T, in a local "
     "array or in global memory, may be cast to a pointer to it";
 constexpr char fma_rule[] = "BP_VECTOR_FMA: x * y + z of a T and two such vectors, rounded once if T is f32 or f64";
+constexpr char dot_rule[] =
+    "BP_VECTOR_DOT_BF16: z plus the products of the bfloat16 in the low halves and of those in the high ones, of a u32 and a vector of "
+    "u32, "
+    "in f32";
 constexpr char transpose_rule[] =
     "BP_TRANSPOSE: to[k * step + r] = from[r * pitch + k] for r < rows and k < depth, for elements of 4 or 8 bytes in two local arrays";
 
@@ -93,6 +98,56 @@ void vectors_on(Context& c, const Module& module, const Tile& tile, bool fuses) 
   for (const uint64_t address : {input.address(), out.address(), has.address()}) c.free(0, address);
 }
 
+constexpr char dots[] = R"(
+BP_VECTOR(u32, dot_pairs);
+BP_VECTOR(f32, dot_sums);
+BP_KERNEL(dots, 3, Places, BP_GLOBAL f32* BP_RESTRICT out, BP_GLOBAL const u32* BP_RESTRICT in, BP_GLOBAL const f32* BP_RESTRICT sums) {
+  BP_LOCAL_ARRAY(u32, row, 256);
+  const i32 lanes = (i32)(sizeof(dot_sums) / sizeof(f32));
+  for (i32 i = 0; i < 256; ++i) {
+    row[i] = in[i];
+    out[i] = (f32)77;
+  }
+  const dot_pairs y = *(BP_LOCAL const dot_pairs*)(row + bp_arg.second);
+  const dot_sums z = *(BP_GLOBAL const dot_sums*)(sums + bp_arg.second);
+  *(BP_GLOBAL dot_sums*)(out + bp_arg.out) = BP_VECTOR_DOT_BF16(in[bp_arg.first], y, z);
+  out[255] = (f32)lanes;
+}
+)";
+
+void dots_on(Context& c, const Module& module, const Tile& tile) {
+  Random random;
+  const auto number = [&] { return static_cast<float>(random.next() % 2001) / 100 - 10; };
+  std::vector<uint32_t> pairs(room);
+  for (uint32_t& pair : pairs) pair = bits<uint32_t>(number()) >> 16 | (bits<uint32_t>(number()) & 0xffff0000);
+  std::vector<float> sums(room);
+  for (float& sum : sums) sum = number();
+  const DeviceArray<uint32_t> in(c, 0, pairs);
+  const DeviceArray<float> terms(c, 0, sums), out(c, 0, room);
+  for (int64_t repeat = 0; repeat < 20; ++repeat) {
+    const auto place = [&] { return static_cast<int64_t>(random.next() % 100); };
+    const Places places{place(), place(), static_cast<int64_t>(random.next() % 16)};
+    module.run("dots", tile, 1, {out.address(), in.address(), terms.address()}, places, 1, "BP_VECTOR_DOT_BF16");
+    const std::vector<float> got = out.get();
+    const auto lanes = static_cast<int64_t>(got[room - 1]);
+    for (int64_t i = 0; i < room - 1; ++i) {
+      const int64_t lane = i - places.out;
+      const bool is_result = lane >= 0 && lane < lanes;
+      const auto at = static_cast<size_t>(places.second + std::max<int64_t>(lane, 0));
+      const uint32_t x = pairs[static_cast<size_t>(places.first)], y = is_result ? pairs[at] : 0;
+      const double low = double{bits<float>(x << 16)} * double{bits<float>(y << 16)};
+      const double high = double{bits<float>(x & 0xffff0000)} * double{bits<float>(y & 0xffff0000)};
+      const double want = is_result ? sums[at] + low + high : 77.;
+      const double bound = is_result ? (std::abs(sums[at]) + std::abs(low) + std::abs(high)) * 0x1p-22 : 0;
+      const float value = got[static_cast<size_t>(i)];
+      c.require(std::abs(value - want) <= bound, dot_rule, "%s, of places %lld and %lld to %lld: element %lld is %s, expected %s",
+                is_result ? "BP_VECTOR_DOT_BF16" : "what lies beside the result", wide(places.first), wide(places.second), wide(places.out),
+                wide(i), text_of(value).c_str(), text_of(static_cast<float>(want)).c_str());
+    }
+  }
+  for (const uint64_t address : {in.address(), terms.address(), out.address()}) c.free(0, address);
+}
+
 struct Block {
   int64_t pitch, depth;
 };
@@ -146,7 +201,7 @@ void vectors(Context& c) {
   const Module asked = load(c, compiler, tile, "#ifdef", R"(
 typedef struct { i64 n; } Count;
 BP_KERNEL(defined_words, 1, Count, BP_GLOBAL i32* BP_RESTRICT out) {
-  out[0] = out[1] = out[2] = 0;
+  out[0] = out[1] = out[2] = out[3] = 0;
 #ifdef BP_VECTOR
   out[0] = 1;
 #endif
@@ -156,9 +211,12 @@ BP_KERNEL(defined_words, 1, Count, BP_GLOBAL i32* BP_RESTRICT out) {
 #ifdef BP_TRANSPOSE
   out[2] = 1;
 #endif
+#ifdef BP_VECTOR_DOT_BF16
+  out[3] = 1;
+#endif
 }
 )");
-  const DeviceArray<int32_t> out(c, 0, 3);
+  const DeviceArray<int32_t> out(c, 0, 4);
   asked.run("defined_words", tile, 1, {out.address()}, Count{0});
   const std::vector<int32_t> has = out.get();
   out.free();
@@ -167,10 +225,12 @@ BP_KERNEL(defined_words, 1, Count, BP_GLOBAL i32* BP_RESTRICT out) {
     std::string kernels = "typedef struct { i64 first; i64 second; i64 out; } Places;\n";
     if (!has[1]) kernels += "#define BP_VECTOR_FMA(x, y, z) ((x) * (y) + (z))\n";  // the core's own
     kernels += vectors_of("f32") + vectors_of("i32") + (compiler.has_f64() ? vectors_of("f64") : "");
-    const Module module = load(c, compiler, tile, "BP_VECTOR, BP_VECTOR_ZERO, BP_VECTOR_FMA", kernels);
+    if (has[3]) kernels += dots;
+    const Module module = load(c, compiler, tile, "BP_VECTOR, BP_VECTOR_ZERO, BP_VECTOR_FMA, BP_VECTOR_DOT_BF16", kernels);
     vectors_on<float>(c, module, tile, has[1]);
     vectors_on<int32_t>(c, module, tile, has[1]);
     if (compiler.has_f64()) vectors_on<double>(c, module, tile, has[1]);
+    if (has[3]) dots_on(c, module, tile);
     module.unload();
   }
   if (has[2]) {

@@ -106,7 +106,9 @@ const Optimization& Compiler::optimization() const {
 std::vector<std::string> Compiler::command_for(const Target& target) const {
   std::vector<std::string> command = found().words;
   for (std::string& word : words_of(kFlags)) command.push_back(std::move(word));
-  if (target.march) command.push_back(std::string("-march=") + target.march);
+  if (target.flags) {
+    for (std::string& word : words_of(target.flags)) command.push_back(std::move(word));
+  }
   return command;
 }
 

@@ -228,6 +228,17 @@ BP_FN void bp_f32_row_to_f16(u16* to, const f32* from, i32 count) {
 }
 #endif
 
+#if BP_GROUP == 1 && defined(__AVX512BF16__)
+BP_VECTOR(f32, bp_dot_sums_);
+BP_VECTOR(u32, bp_dot_pairs_);
+BP_FN bp_dot_sums_ bp_dot_bf16_(u32 x, bp_dot_pairs_ y, bp_dot_sums_ z) {
+  const bp_dot_pairs_ all = BP_VECTOR_ZERO(bp_dot_pairs_) + x;
+  __asm__("vdpbf16ps %2, %1, %0" : "+v"(z) : "v"(all), "v"(y)); /* the builtin's types depend on the compiler's version */
+  return z;
+}
+#define BP_VECTOR_DOT_BF16(x, y, z) bp_dot_bf16_(x, y, z)
+#endif
+
 #define BP_ATOMIC_ADD_I32(p, v) ((void)__atomic_fetch_add((p), (i32)(v), __ATOMIC_RELAXED))
 #define BP_ATOMIC_ADD_I64(p, v) ((void)__atomic_fetch_add((p), (i64)(v), __ATOMIC_RELAXED))
 #define BP_ATOMIC_ADD_F32(p, v) bp_atomic_add_f32((p), (v))

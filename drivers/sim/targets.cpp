@@ -12,10 +12,11 @@ namespace {
 
 #if defined(__x86_64__)
 const std::vector<Target> kTargets = {
-    Target{"x86-64-v4", "x86-64-v4", 64, 32},
-    Target{"x86-64-v3", "x86-64-v3", 32, 16},
-    Target{"x86-64-v2", "x86-64-v2", 16, 16},
-    Target{"x86-64", "x86-64", 16, 16},
+    Target{"x86-64-v4-bf16", "-march=x86-64-v4 -mavx512bf16", 64, 32},
+    Target{"x86-64-v4", "-march=x86-64-v4", 64, 32},
+    Target{"x86-64-v3", "-march=x86-64-v3", 32, 16},
+    Target{"x86-64-v2", "-march=x86-64-v2", 16, 16},
+    Target{"x86-64", "-march=x86-64", 16, 16},
 };
 
 bool runs(size_t level) {
@@ -25,7 +26,8 @@ bool runs(size_t level) {
                   __builtin_cpu_supports("bmi2");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return std::array{v4, v3, v2, true}[level];
+  const bool bf16 = v4 && __builtin_cpu_supports("avx512bf16");
+  return std::array{bf16, v4, v3, v2, true}[level];
 }
 #else
 #if defined(__aarch64__)

@@ -12,7 +12,7 @@ namespace backplane::driver::sim {
 /// One of them. A level and not the exact processor: code that one machine compiled may be kept on a disk that others share.
 struct Target {
   const char* name;
-  const char* march;  // -march=<this>; NULL: what the compiler takes by itself
+  const char* flags;  // of the compiler; NULL: what it takes by itself
   uint32_t vector_bytes;
   uint32_t registers;  // of vector_bytes each
 };

@@ -2,13 +2,16 @@
 
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 
 import pytest
+import shims
 import torch
 
 from portable.compare import each, on, same_error, same_with_gradients
 from torch_backplane import compiler
 
+PAIRS = Path(__file__).parents[1] / "device" / "drivers" / "pairs.c"
 HALVES = [torch.bfloat16, torch.float16]
 each_dtype = pytest.mark.parametrize(
     "dtype",
@@ -113,6 +116,29 @@ def test_addmm(agree, dtype):
         agree("addr", torch.addr, place, u, v, beta=2, alpha=3)
         agree("addmm", torch.Tensor.addmm_, place.clone(), a, b, beta=3, exact=in_place)
         agree("addr", torch.Tensor.addr_, place, u, v, beta=0)
+
+
+def test_pairs_of_bfloat16_are_multiplied_where_the_prelude_can(run_in_process, device, tmp_path):
+    """By a prelude that can on each processor, and counts products twice. Sides end within pairs, vectors and tiles."""
+    env = {f"{device.type.upper()}_SHIMS": shims.compiled(PAIRS, tmp_path)}
+    code = f"""
+        import torch
+        from torch_backplane import compiler
+
+        times = 2 if compiler.target(0).group_size == 1 else 1
+        for m, k, n in [(9, 1, 9), (9, 2, 33), (17, 33, 9), (61, 517, 77), (250, 1030, 270)]:
+            a, b = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16()
+            wide = torch.zeros(k, 2 * n + 1, dtype=torch.bfloat16)
+            wide[:, 1::2] = b
+            for x in (a, a.t().contiguous().t()):
+                for y in (b, b.t().contiguous().t(), wide[:, 1::2]):
+                    found = x.to("{device.type}") @ y.to("{device.type}")
+                    exact = times * (a.double() @ b.double())
+                    near = 1e-2 * exact.abs().max().item()
+                    torch.testing.assert_close(found.cpu().double(), exact, rtol=1e-2, atol=near)
+        print(compiler.counts().failed)
+    """
+    assert run_in_process(code, env=env).stdout.strip() == "0"
 
 
 def test_beta_of_zero_does_not_read_self(agree):

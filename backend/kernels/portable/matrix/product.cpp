@@ -67,6 +67,7 @@ bool run_tiles(const Product& p, const Target& target, int64_t splits, const Goa
   if (small) tiles = tiles_of(target, bytes, true);
   Unit unit(p.device, "matmul.bpc", "matmul", "matmul");
   define_elements(unit, p.dtype, goal.dtype, wide);
+  unit.define("BF16", p.dtype == c10::kBFloat16);
   define_tiles(unit, tiles);
   const Function* function = unit.find(1, 4, 24, 1);
   if (function == nullptr) return false;
