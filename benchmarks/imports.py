@@ -17,7 +17,7 @@ print(time.perf_counter() - start)
 """
 
 
-def import_row(module: str, budget: float = 80, runs: int = 9) -> Row:
+def import_row(module: str, budget: float = 50, runs: int = 9) -> Row:
     """The row for one module, its budget in ms; autoload is off, so that torch's import does not already contain it."""
 
     def measure(device: str) -> Result:

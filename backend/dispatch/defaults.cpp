@@ -16,6 +16,7 @@ namespace {
 
 // The default kernels of an operator, in order of precedence.
 struct Line {
+  c10::OperatorHandle op;
   std::string name;  // without namespace
   std::optional<c10::BoxedKernel> portable;
   bool is_free = false;  // no kernel of the vendor
@@ -38,9 +39,8 @@ bool is_derived(const c10::OperatorHandle& op) {
 }
 
 Line& line_of(const char* name) {
-  Line& line = lines()[detail::find_operator(name).operator_name()];
-  line.name = name;
-  return line;
+  const c10::OperatorHandle op = detail::find_operator(name);
+  return lines().try_emplace(op.operator_name(), Line{op, name}).first->second;
 }
 
 const Line* find_line(const c10::OperatorName& name) {
@@ -53,7 +53,7 @@ bool has_kernel(const c10::OperatorHandle& op) { return op.hasKernelForDispatchK
 // Whether the vendor has a kernel of the operator, or of the out= form from which torch generates it. Queried before anything is
 // registered.
 bool is_vendors(const Line& line) {
-  const c10::OperatorHandle op = detail::find_operator(line.name.c_str());
+  const c10::OperatorHandle& op = line.op;
   if (has_kernel(op) || !is_derived(op)) return has_kernel(op);
   const c10::OperatorName& name = op.operator_name();
   const std::string base = name.name.back() == '_' ? name.name.substr(0, name.name.size() - 1) : name.name;

@@ -63,7 +63,18 @@ torch::Library& make_library(const detail::Site& site, const char* key) {
   return *s.libraries.emplace_back(std::move(library));
 }
 
-std::string text(const detail::Site& site) { return c10::str(site.file, ":", site.line); }
+std::string text(const detail::Site& site) { return std::string(site.file) + ":" + std::to_string(site.line); }
+
+// As torch::Library::impl(), which also parses the name.
+void register_function(const Kernels& kernels, const char* name, c10::KernelFunction function,
+                       std::optional<c10::impl::CppSignature> signature, std::unique_ptr<c10::FunctionSchema> schema) {
+  auto registration = c10::Dispatcher::singleton().registerImpl(
+      operator_name(std::string(kernels.name_space()) + "::" + name), c10::parseDispatchKey(kernels.key()), std::move(function), signature,
+      std::move(schema), "registered at " + text(kernels.site()));
+  State& s = state();
+  const std::lock_guard<std::mutex> lock(s.mutex);
+  s.registrations.push_back(std::move(registration));
+}
 
 std::string missing(const Early& kernel) {
   if (kernel.python_module == nullptr) {
@@ -147,7 +158,7 @@ void Kernels::check(const char* name) const {
 }
 
 void CoreKernels::add_boxed(const char* name, c10::BoxedKernel kernel) {
-  library().impl(name, torch::CppFunction::makeFromBoxedKernel(std::move(kernel)));
+  registration_impl::register_function(*this, name, c10::KernelFunction::makeFromBoxedKernel(std::move(kernel)), std::nullopt, nullptr);
 }
 
 namespace detail {
@@ -197,12 +208,7 @@ void declare_needs(const Kernels& kernels, const char* name, const char* needs, 
 
 void register_kernel(const Kernels& kernels, const char* name, TypedKernel kernel) {
   auto schema = std::make_unique<c10::FunctionSchema>(c10::detail::infer_schema::make_function_schema(kernel.arguments, kernel.returns));
-  auto registration = c10::Dispatcher::singleton().registerImpl(
-      registration_impl::operator_name(c10::str(kernels.name_space(), "::", name)), c10::parseDispatchKey(kernels.key()),
-      std::move(kernel.function), kernel.signature, std::move(schema), "registered at " + registration_impl::text(kernels.site()));
-  registration_impl::State& s = registration_impl::state();
-  const std::lock_guard<std::mutex> lock(s.mutex);
-  s.registrations.push_back(std::move(registration));
+  registration_impl::register_function(kernels, name, std::move(kernel.function), kernel.signature, std::move(schema));
 }
 
 c10::OperatorHandle find_operator(const char* name) {

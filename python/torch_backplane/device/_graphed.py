@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from torch_backplane import _backend
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Part:
     """One callable: what it reads, and what its two graphs write."""
 

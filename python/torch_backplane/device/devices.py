@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -146,8 +145,7 @@ class DeviceUuid(str):
         return list(uuid.UUID(self).bytes)
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
+class DeviceProperties(NamedTuple):
     """What the driver reports of a device. Sizes in bytes; 0 means unknown, or no limit.
 
     The names are those of ``torch.cuda.get_device_properties`` where it has them.
@@ -190,7 +188,7 @@ def _ask_properties(index: int) -> DeviceProperties:
     answers = _backend.C.devices.properties(index)
     answers["uuid"] = DeviceUuid(answers["uuid"])
     answers["dtypes"] = tuple(_backend.C.devices.dtypes(index))
-    return DeviceProperties(**{field.name: answers[field.name] for field in fields(DeviceProperties)})
+    return DeviceProperties(**{field: answers[field] for field in DeviceProperties._fields})
 
 
 _properties = cache(_ask_properties)

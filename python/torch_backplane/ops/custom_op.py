@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -224,7 +223,7 @@ def _with_strides(name: str, tags: list[torch.Tag], strides: str | None) -> list
 def _check_function_name(name: str, function: Callable[..., Any]) -> None:
     bare = name.partition("::")[2]
     given = getattr(function, "__name__", "_")
-    if given.strip("_") in ("", bare.strip("_"), bare.partition(".")[0].strip("_"), re.sub(r"\.", "_", bare)):
+    if given.strip("_") in ("", bare.strip("_"), bare.partition(".")[0].strip("_"), bare.replace(".", "_")):
         return
     warnings.warn(
         f"the function '{given}' at {signature.site(function)} defines {name}: if that is no typing error, "

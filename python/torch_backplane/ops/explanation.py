@@ -125,8 +125,8 @@ class _Call:
 
     def __init__(self, op: str, schema: Any, device: str, key: str, dtype: torch.dtype | None) -> None:
         self.op, self.schema, self.device, self.key, self.dtype = op, schema, device, key, dtype
-        self.table = {key: replace(entry, site=_short(entry.site)) for key, entry in registry.table(op).items()}
-        kernels = [replace(kernel, site=_short(kernel.site)) for kernel in registry.kernels(op) if kernel.active]
+        self.table = {key: entry._replace(site=_short(entry.site)) for key, entry in registry.table(op).items()}
+        kernels = [kernel._replace(site=_short(kernel.site)) for kernel in registry.kernels(op) if kernel.active]
         self.direct = {kernel.key: kernel for kernel in kernels}
 
     def way(self) -> tuple[list[Step], Answer]:

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -94,8 +93,7 @@ def include(*keys: str | torch._C.DispatchKey) -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """What a thread includes and excludes, as key sets."""
 
     included: torch._C.DispatchKeySet

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,8 +17,7 @@ NON_FUNCTIONAL = "CompositeExplicitAutogradNonFunctional"
 COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(NamedTuple):
     """One direct registration of an operator."""
 
     key: str
@@ -32,8 +30,7 @@ class Kernel:
     """Whether it passes each call to the next key."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """What the dispatcher has computed for an operator and a key."""
 
     source: str

@@ -46,7 +46,8 @@ def split(name: str) -> tuple[str, str]:
             f"'{namespace}' is PyTorch's own namespace ({', '.join(RESERVED)} are): give '{name}' your own, "
             f"'vendor::{rest}'. A kernel for an operator of PyTorch's is registered by torch_backplane.kernel"
         )
-    if not re.fullmatch(r"[A-Za-z_]\w*", namespace) or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", rest):
+    words = (namespace, *rest.split(".", 1))
+    if not all(word.isascii() and word.isidentifier() for word in words):
         raise ValueError(f"'{name}' is no name of an operator: letters, digits and '_', as 'vendor::name.overload'")
     return namespace, rest
 
@@ -63,15 +64,27 @@ def parse(name: str, text: str) -> Any:
     """
     if not text.lstrip().startswith("("):
         raise ValueError(f"a schema begins with '(' and has no name: '{text[text.find('(') :]}', and not '{text}'")
+    try:
+        schema = torch._C.parse_schema(name + text)
+    except RuntimeError as error:
+        _refuse_spelling(text)
+        reason = str(error).strip()
+        raise ValueError(f"'{text}' is no schema, it is written '(Tensor x, int n=1) -> Tensor': {reason}") from None
+    if any(_is_variable(one.type) for one in (*schema.arguments, *schema.returns)):
+        _refuse_spelling(text)
+    return schema
+
+
+def _is_variable(kind: Any) -> bool:
+    """Whether it is, or contains, a type variable: torch reads an unknown word in lower case as one."""
+    return kind.kind() == "VarType" or any(map(_is_variable, kind.containedTypes()))
+
+
+def _refuse_spelling(text: str) -> None:
     arguments_and_returns = re.sub(r"=\s*\"[^\"]*\"", "", text)  # without default texts
     for spelling, right in _SPELLINGS.items():
         if found := re.search(rf"(?<![\w:.\[<])(?:const )?({spelling})(?!\w)", arguments_and_returns):
             raise ValueError(f"'{found[1]}' is no type of a schema: write {right}, in '{text}'")
-    try:
-        return torch._C.parse_schema(name + text)
-    except RuntimeError as error:
-        reason = str(error).strip()
-        raise ValueError(f"'{text}' is no schema, it is written '(Tensor x, int n=1) -> Tensor': {reason}") from None
 
 
 def mutated(schema: Any) -> list[str]:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.once
 # The number of tests that require each capability, without those of test_graph*.py.
 NOT_SUPPORTED = {
     "zero_copy": 9,
-    "host_view": 4,
+    "host_view": 3,
     "host_exec": 2,
     "pointer_info": 2,
     "peer": 1,
