@@ -23,7 +23,7 @@ Tiles host_tiles(const bp_target_properties& target, int bytes) {
   for (scale(size); size > 16; scale(size /= 2)) {
     const int longest = std::max({tiles.k, tiles.m, tiles.n}) + tiles.micro_m + tiles.micro_n;
     // The lines of TILE_PACK_ALONG, and a convolution's rows.
-    const int elements = tiles.m * tiles.k + tiles.k * tiles.n + tiles.m * tiles.n + (16 + 10) * longest;
+    const int elements = tiles.m * tiles.k + tiles.k * tiles.n + tiles.m * tiles.n + tiles.micro_m * tiles.micro_n + (16 + 10) * longest;
     if (static_cast<uint32_t>(elements * bytes) <= target.local_bytes) break;
   }
   return tiles;
