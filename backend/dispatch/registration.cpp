@@ -68,9 +68,9 @@ std::string text(const detail::Site& site) { return std::string(site.file) + ":"
 // As torch::Library::impl(), which also parses the name.
 void register_function(const Kernels& kernels, const char* name, c10::KernelFunction function,
                        std::optional<c10::impl::CppSignature> signature, std::unique_ptr<c10::FunctionSchema> schema) {
-  auto registration = c10::Dispatcher::singleton().registerImpl(
-      operator_name(std::string(kernels.name_space()) + "::" + name), c10::parseDispatchKey(kernels.key()), std::move(function), signature,
-      std::move(schema), "registered at " + text(kernels.site()));
+  auto registration = c10::Dispatcher::singleton().registerImpl(operator_name(std::string(kernels.name_space()) + "::" + name),
+                                                                c10::parseDispatchKey(kernels.key()), std::move(function), signature,
+                                                                std::move(schema), "registered at " + text(kernels.site()));
   State& s = state();
   const std::lock_guard<std::mutex> lock(s.mutex);
   s.registrations.push_back(std::move(registration));
