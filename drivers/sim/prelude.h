@@ -228,7 +228,7 @@ BP_FN void bp_f32_row_to_f16(u16* to, const f32* from, i32 count) {
 }
 #endif
 
-#if BP_GROUP == 1 && defined(__AVX512BF16__)
+#if BP_GROUP == 1 && defined(__AVX512BF16__) && BP_VECTOR_BYTES == 64
 BP_VECTOR(f32, bp_dot_sums_);
 BP_VECTOR(u32, bp_dot_pairs_);
 BP_FN bp_dot_sums_ bp_dot_bf16_(u32 x, bp_dot_pairs_ y, bp_dot_sums_ z) {

@@ -37,6 +37,7 @@ KERNELS = """
 typedef struct { i64 n; u64 a; i32 b; u32 c; f32 alpha; i32 unused; } Params;
 BP_FN f32 twice(BP_GLOBAL const f32* p, BP_LOCAL f32* q, i32 i) { return p[i] + q[i]; }
 BP_VECTOR(f32, Vector);
+BP_VECTOR(u32, Pairs);
 BP_KERNEL(words, 4, Params, BP_GLOBAL f32* BP_RESTRICT out, BP_GLOBAL const f32* BP_RESTRICT in,
           BP_GLOBAL u16* BP_RESTRICT halves, BP_GLOBAL u8* BP_RESTRICT bytes) {
   BP_LOCAL_ARRAY(f32, shared, BP_GROUP);
@@ -50,6 +51,9 @@ BP_KERNEL(words, 4, Params, BP_GLOBAL f32* BP_RESTRICT out, BP_GLOBAL const f32*
   for (i32 k = 0; k < 4; ++k) out[k] = (f32)k;
   const Vector twofold = BP_VECTOR_ZERO(Vector) + *(BP_LOCAL const Vector*)shared * 2.0f;
   *(BP_LOCAL Vector*)shared = BP_VECTOR_FMA(0.5f, twofold, twofold);
+#ifdef BP_VECTOR_DOT_BF16
+  *(BP_LOCAL Vector*)shared = BP_VECTOR_DOT_BF16(bp_arg.c, *(BP_LOCAL const Pairs*)shared, twofold);
+#endif
   BP_TRANSPOSE(shared + BP_GROUP / 2, 2, shared, 1, 2, BP_GROUP / 4);
   const i64 zero = BP_OPAQUE_ZERO;
   BP_LANES(j) {
