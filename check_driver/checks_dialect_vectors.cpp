@@ -11,9 +11,8 @@ constexpr char vector_rule[] =
     "array or in global memory, may be cast to a pointer to it";
 constexpr char fma_rule[] = "BP_VECTOR_FMA: x * y + z of a T and two such vectors, rounded once if T is f32 or f64";
 constexpr char dot_rule[] =
-    "BP_VECTOR_DOT_BF16: z plus the products of the bfloat16 in the low halves and of those in the high ones, of a u32 and a vector of "
-    "u32, "
-    "in f32";
+    "BP_VECTOR_DOT_BF16: z plus the product of the bfloat16 in the low halves and that of those in the high ones, in f32, for a u32 and a "
+    "vector of u32";
 constexpr char transpose_rule[] =
     "BP_TRANSPOSE: to[k * step + r] = from[r * pitch + k] for r < rows and k < depth, for elements of 4 or 8 bytes in two local arrays";
 

@@ -112,6 +112,29 @@ def test_A05_a_schema_and_a_function_that_differ(text, difference):
     assert "bp_ops::a05" not in torch._C._dispatch_get_all_op_names()
 
 
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("(int64_t x) -> Tensor", "'int64_t' is no type of a schema: write int"),  # torch reads a variable
+        ("(Tensor x, double[]? y) -> Tensor", "write float"),
+        ("(Dict(str, string) x) -> Tensor", "write str"),
+        ("(Tensor x) -> (Tensor, uint8_t)", "write int"),
+        ("(at::Tensor x) -> Tensor", "write Tensor"),  # torch refuses these itself
+        ("(Tensor x, std::optional<int> n) -> Tensor", "write with '[?]'"),
+        ("(List[int] n) -> Tensor", r"write int\[\]"),
+        ("(Tensor x", "is no schema"),
+    ],
+)
+def test_C08_spellings_of_cpp_and_python_in_a_schema_are_refused_with_the_schemas_own(text, right):
+    with pytest.raises(ValueError, match=right):
+        schema.parse("f", text)
+
+
+def test_C08_a_type_variable_and_a_default_text_are_no_spelling():
+    assert str(schema.parse("f", "(t x) -> t")) == "f(t x) -> t"
+    assert schema.parse("f", '(Tensor x, str s="double x") -> Tensor').arguments[1].default_value == "double x"
+
+
 def test_A05_a_kernel_a_reference_and_a_fake_that_differ(shifted):
     for register in (shifted.register_kernel(), shifted.reference, shifted.register_fake):
         with pytest.raises(TypeError, match=r"argument 2 is 'n' and should be 'by'.*Write: def \w+\(x, by=1.0\)"):
