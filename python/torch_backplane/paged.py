@@ -110,9 +110,10 @@ def _check_write(
     k_scale: torch.Tensor | None = None,
     v_scale: torch.Tensor | None = None,
 ) -> None:
-    _need_tensor("key", key, (None, key_cache.shape[-2], None), FLOATS)
-    _need_tensor("value", value, tuple(key.shape), (key.dtype,))
+    _need_tensor("key", key, (None, None, None), FLOATS)
     _check_cache(key_cache, value_cache, key.shape[2])
+    _need_tensor("key", key, (None, key_cache.shape[2], None), FLOATS)
+    _need_tensor("value", value, tuple(key.shape), (key.dtype,))
     _need_tensor("slots", slots, (None,), (torch.int32, torch.int64))
     _need(slots.shape[0] <= key.shape[0], f"slots must be at most {key.shape[0]}, one for each row", slots.shape[0])
     _check_scales(key_cache, k_scale, v_scale)

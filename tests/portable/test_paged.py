@@ -310,6 +310,8 @@ def test_K15_slots_out_of_range_are_errors(device, slot):
     ("change", "text"),
     [
         ({"key": torch.ones(2, 2, 4)}, "key must be"),
+        ({"key": torch.ones(2)}, "key must be"),
+        ({"key_cache": torch.ones(2)}, "key_cache must be"),
         ({"value": torch.ones(2, 1, 4, dtype=torch.float16)}, "value must be"),
         ({"slots": torch.zeros(3, dtype=torch.int64)}, "slots must be at most 2"),
         ({"slots": torch.zeros(2)}, "slots must be"),
