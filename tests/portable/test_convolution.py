@@ -1,14 +1,17 @@
 """Convolutions and their gradients against the CPU: dimensions, groups, strides, padding, transposed, dtypes."""
 
 import copy
+from pathlib import Path
 
 import pytest
+import shims
 import torch
 import torch.nn.functional as F
 
 from portable.compare import FLOATS, cases, same_error
 from torch_backplane import _backend
 
+PAIRS = Path(__file__).parents[1] / "device" / "drivers" / "pairs.c"
 CASES = {
     "3x3": (F.conv2d, (2, 3, 9, 11), (5, 3, 3, 3), {"padding": 1}),
     "1x1": (F.conv2d, (2, 4, 9, 11), (7, 4, 1, 1), {}),
@@ -153,6 +156,44 @@ def test_an_infinite_weight_does_not_meet_the_zeros_around_a_depthwise_source(de
     assert result.isnan().sum() == 0
     assert 0 < result[:, 1].isinf().sum() < result[:, 1].numel()
     assert result.isinf().sum() == result[:, 1].isinf().sum()
+
+
+def test_pairs_of_bfloat16_are_multiplied_where_the_prelude_can(run_in_process, device, tmp_path):
+    """By a prelude that counts products twice. Depths end within pairs and steps, rows and columns within tiles."""
+    code = f"""
+        import itertools
+
+        import torch
+        from torch_backplane import compiler
+
+        times = 2 if compiler.target(0).group_size == 1 else 1
+        cases = [  # source, weight, stride, padding, groups
+            ((2, 3, 9, 11), (9, 3, 3, 3), 1, 1, 1),
+            ((1, 34, 7, 8), (20, 34, 5, 5), 2, 1, 1),
+            ((2, 66, 5, 9), (40, 33, 1, 1), 1, 0, 2),
+            ((3, 17, 20, 21), (7, 17, 1, 2), 1, 0, 1),
+        ]
+        formats = [torch.contiguous_format, torch.channels_last]
+        for (source, weight, stride, padding, groups), kind in itertools.product(cases, formats):
+            x, w = (torch.randn(shape).bfloat16().to(memory_format=kind) for shape in (source, weight))
+            bias = torch.randn(weight[0]).bfloat16()
+            call = [[stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups]
+
+            def convolution(x, w, bias=None):
+                out = torch.ops.aten.convolution(x, w, bias, *call)
+                grad = (torch.arange(out.numel()) % 7 - 3.0).view(out.shape).to(out).contiguous(memory_format=kind)
+                return [out, *torch.ops.aten.convolution_backward(grad, x, w, None, *call, [True, True, False])[:2]]
+
+            found = convolution(*(t.to("{device.type}") for t in (x, w, bias)))
+            exact = [times * t for t in convolution(x.double(), w.double())]
+            exact[0] += bias.double().view(1, -1, 1, 1)
+            for one, other in zip(found, exact, strict=True):
+                near = 1e-2 * other.abs().max().item()
+                torch.testing.assert_close(one.cpu().double(), other, rtol=1e-2, atol=near)
+        print(compiler.counts().failed)
+    """
+    env = {f"{device.type.upper()}_SHIMS": shims.compiled(PAIRS, tmp_path)}
+    assert run_in_process(code, env=env).stdout.strip() == "0"
 
 
 def test_a_gradient_of_no_points_is_zero(device):

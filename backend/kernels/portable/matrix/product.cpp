@@ -67,7 +67,6 @@ bool run_tiles(const Product& p, const Target& target, int64_t splits, const Goa
   if (small) tiles = tiles_of(target, bytes, true);
   Unit unit(p.device, "matmul.bpc", "matmul", "matmul");
   define_elements(unit, p.dtype, goal.dtype, wide);
-  unit.define("BF16", p.dtype == c10::kBFloat16);
   define_tiles(unit, tiles);
   const Function* function = unit.find(1, 4, 24, 1);
   if (function == nullptr) return false;
@@ -182,7 +181,7 @@ void define_elements(Unit& unit, c10::ScalarType dtype, c10::ScalarType out, boo
   const std::string_view type = compute_type(dtype).view();
   unit.element("", dtype).define("C", compute_type(dtype)).index(wide_index).define("OUT", memory_type(out));
   if (out != dtype) unit.name(out);
-  unit.define("HALVES", dtype == c10::kHalf).define("PLAIN", memory_type(dtype).view() == type);
+  unit.define("HALVES", dtype == c10::kHalf).define("BF16", dtype == c10::kBFloat16).define("PLAIN", memory_type(dtype).view() == type);
   unit.store("STORE_OUT(p, i, x)", out, "p, i, x");
   unit.define("SCALARS", type == "f64"   ? Literal("f64 alpha; f64 beta;")
                          : type == "f32" ? Literal("f32 alpha; u32 alpha_; f32 beta; u32 beta_;")
