@@ -48,6 +48,7 @@ TENSORS: dict[str, tuple[int, ...]] = {  # by their name in a statement
     "u": (2, 8, 1024, 40),
     "asked": (1, 8, 1, 64),
     "line": (1, 8, 512, 64),
+    "small": (8, 64, 14, 14),
 }
 POINTWISE = {"unary (exp)": "x.exp()", "gelu": "functional.gelu(x)", "mul": "x * y", "add": "torch.add(x, y)"}
 
@@ -157,6 +158,7 @@ def _names(dtype: torch.dtype, where: str) -> dict[str, Any]:
     names["ends"] = torch.tensor([60, 130, 190, 256], dtype=torch.int32, device=where)
     names["columns"] = torch.empty(1024, 256, device=where, dtype=dtype).t()
     names["c"] = torch.rand(MIB, generator=generator, dtype=torch.complex64).to(where)
+    names["images_last"] = names["images"].to(memory_format=torch.channels_last)
     names["leaf"] = names["images"].detach().requires_grad_()
     names["largest"] = functional.max_pool2d(names["leaf"], 3, 2, 1)
     names["mean"] = functional.avg_pool2d(names["leaf"], 2)

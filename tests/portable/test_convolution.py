@@ -27,6 +27,16 @@ CASES = {
     "depthwise blocks": (F.conv2d, (1, 37, 61, 83), (37, 1, 3, 5), {"groups": 37, "padding": 2, "dilation": (2, 1)}),
     "depthwise strided": (F.conv2d, (2, 40, 13, 35), (40, 1, 3, 3), {"groups": 40, "stride": (2, 3), "padding": 1}),
     "depthwise in space": (F.conv3d, (1, 18, 5, 6, 19), (18, 1, 3, 2, 3), {"groups": 18, "padding": 1}),
+    # channels whose small images are transposed: rows end within vectors and blocks
+    "depthwise planes": (F.conv2d, (2, 37, 30, 33), (37, 1, 3, 3), {"groups": 37, "padding": 1}),
+    "depthwise planes, far": (
+        F.conv2d,
+        (1, 20, 9, 7),
+        (20, 1, 2, 5),
+        {"groups": 20, "padding": (4, 6), "dilation": (3, 1)},
+    ),
+    "depthwise planes, rest": (F.conv2d, (1, 16, 9, 18), (16, 1, 3, 3), {"groups": 16, "stride": (1, 4)}),
+    "depthwise planes, rows of one": (F.conv2d, (1, 18, 21, 1), (18, 1, 3, 1), {"groups": 18, "stride": 2}),
     "depthwise line": (F.conv1d, (2, 20, 3000), (20, 1, 4), {"groups": 20, "padding": 3}),
     "depthwise, more taps than a block": (F.conv1d, (1, 2, 5000), (2, 1, 4000), {"groups": 2}),
     "depthwise transposed": (F.conv_transpose2d, (1, 35, 9, 18), (35, 1, 3, 3), {"groups": 35, "stride": 2}),
@@ -148,7 +158,7 @@ def test_a_depthwise_weights_gradient_has_nothing_of_what_its_tap_does_not_reach
 
 
 @pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("name", ["depthwise", "depthwise transposed"])
+@pytest.mark.parametrize("name", ["depthwise", "depthwise planes", "depthwise transposed"])
 def test_an_infinite_weight_does_not_meet_the_zeros_around_a_depthwise_source(device, name, last):
     call, (x, w, _), options = inputs(name, torch.float32, bias=False)
     w[1, 0, 0, 0] = float("inf")

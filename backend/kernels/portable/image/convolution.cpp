@@ -149,19 +149,21 @@ bool run_product(const Task& task, int64_t points) {
 
 // A part of the grid with its part of the source, for a host's item (depthwise.bpc).
 struct Block {
-  bool by_channel;
+  bool by_channel, planes;
   int64_t elements, most_taps;
   int64_t rows, step;  // kept in registers
   int64_t y, x;
 };
 
 // Of at most so many bytes of local memory. No block: there are no taps, or the points that they read are too many.
-std::optional<Block> block_of(const Walk& walk, const bp_target_properties& target, int64_t bytes, bool by_channel, int64_t most) {
+std::optional<Block> block_of(const Walk& walk, const bp_target_properties& target, int64_t bytes, bool by_channel, bool planes,
+                              int64_t most) {
   const auto reach = [&](size_t d) { return (walk.taps[d] - 1) * std::abs(walk.step[d]); };
   const auto rounded_up = [](int64_t size, int64_t step) { return (size + step - 1) / step * step; };
   const int64_t lanes = std::max<int64_t>(target.vector_bytes / bytes, 1);
   Block block{};
   block.by_channel = by_channel;
+  block.planes = planes;
   block.elements = std::min<int64_t>(target.local_bytes, most) * 2 / 3 / bytes;
   const bool is_line = !by_channel && walk.grid[1] == 1;
   block.rows = is_line ? 1 : 4;
@@ -177,9 +179,9 @@ std::optional<Block> block_of(const Walk& walk, const bp_target_properties& targ
     const int64_t lines = (block.y - 1) * walk.mul[1] + reach(1) + 1;
     const int64_t line = (block.x * walk.mul[2] + reach(2)) * factors;
     if (walk.taps[0] * lines * line + block.y * block.x * factors <= block.elements) return block;
-    if (block.y > step_y && (block.y >= block.x || !by_channel || block.x == step_x)) {
+    if (block.y > step_y && (block.y >= block.x || !by_channel || planes || block.x == step_x)) {
       block.y = rounded_up(block.y / 2, step_y);
-    } else if (block.x > step_x) {
+    } else if (block.x > step_x && !planes) {
       block.x = rounded_up(block.x / 2, step_x);
     } else {
       return std::nullopt;
@@ -187,14 +189,34 @@ std::optional<Block> block_of(const Walk& walk, const bp_target_properties& targ
   }
 }
 
-std::optional<Block> block_of(const Task& task, const Walk& walk, const bp_target_properties& target, int64_t bytes) {
-  const bool is_last = task.weight ? task.a_m == 1 && task.a_p != 1 : !task.out.is_contiguous();
-  const bool by_channel = is_last && task.m == 1 && task.source.stride(1) == 1;
-  std::optional<Block> block;
-  if (by_channel) block = block_of(walk, target, bytes, true, kSecondCacheBytes);
-  if (!block) block = block_of(walk, target, bytes, false, kFirstCacheBytes);
-  return block ? block : block_of(walk, target, bytes, false, kSecondCacheBytes);
+// Whether a block's rows are whole rows of planes, which depthwise.bpc transposes. For small images: they fill few vectors along x.
+bool is_of_planes(const Task& task, const Walk& walk, const Block& block) {
+  constexpr int64_t kMostPoints = 48;  // a row
+  const int64_t reach = (walk.taps[2] - 1) * walk.step[2];
+  const int64_t left = -(walk.base[2] + std::min<int64_t>(reach, 0));  // of a row of the source
+  const bool is_flat = walk.size[0] == 1 && walk.grid[0] == 1 && walk.taps[0] == 1;
+  const bool is_contiguous = walk.strides[2] == 1 && walk.strides[1] == walk.size[2];
+  const bool has_whole_rows =
+      block.x >= walk.grid[2] && left >= 0 && left + walk.size[2] <= (block.x - 1) * walk.mul[2] + std::abs(reach) + 1;
+  const bool has_zeros_between = walk.div != Triple{1, 1, 1};
+  return is_flat && is_contiguous && has_whole_rows && !has_zeros_between && (!task.weight || task.a_p == 1) && walk.grid[2] <= kMostPoints;
 }
+
+std::optional<Block> block_of(const Task& task, const Walk& walk, const bp_target_properties& target, int64_t bytes, int64_t groups) {
+  const bool is_last = task.weight ? task.a_m == 1 && task.a_p != 1 : !task.out.is_contiguous();
+  const auto part = [&](bool by_channel, bool planes, int64_t most) { return block_of(walk, target, bytes, by_channel, planes, most); };
+  std::optional<Block> block;
+  if (task.m == 1 && is_last && task.source.stride(1) == 1) block = part(true, false, kSecondCacheBytes);
+  if (task.m == 1 && !is_last) {
+    block = part(true, true, kSecondCacheBytes);
+    if (block && (2 * groups < block->step || !is_of_planes(task, walk, *block))) block.reset();
+  }
+  if (!block) block = part(false, false, kFirstCacheBytes);
+  return block ? block : part(false, false, kSecondCacheBytes);
+}
+
+// Whether neighbouring taps along x read neighbouring points, and a compiler unrolls the loop over them (BP_UNROLL of the preludes in C).
+bool are_neighbours(const Walk& walk) { return walk.mul[2] == 1 && std::abs(walk.step[2]) == 1 && walk.taps[2] <= 8; }
 
 bool run(const Task& task, const Windows& windows, const Walk& walk) {
   if (task.out.numel() == 0) return true;
@@ -217,7 +239,7 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   if (small) tiles = tiles_of(target, bytes, true);
   // One channel on this side and few on the other are too little for a product of matrices.
   const bool is_few = task.channels == 1 && task.m <= 4;
-  const std::optional<Block> block = is_few && target.is_host() ? block_of(task, walk, target.properties, bytes) : std::nullopt;
+  const std::optional<Block> block = is_few && target.is_host() ? block_of(task, walk, target.properties, bytes, groups) : std::nullopt;
   const bool direct = is_few && (block || !target.is_host());
   int64_t splits = 1;
   if (!direct && task.weight && !target.is_host() && count() < kEnoughGroups) {
@@ -238,6 +260,9 @@ bool run(const Task& task, const Windows& windows, const Walk& walk) {
   unit.define("WEIGHT", task.weight).define("TAPS_FIRST", task.taps_first);
   if (block) {
     unit.define("BY_CHANNEL", block->by_channel)
+        .define("PLANES", block->planes)
+        .define("TAPS_X", block->by_channel && are_neighbours(walk) ? walk.taps[2] : 0)
+        .define("TAP_STEP", walk.step[2] < 0 ? -1 : 1)
         .define("ROWS", block->rows)
         .define("STEP", block->step)
         .define("BLOCK", block->elements)
