@@ -96,9 +96,8 @@ const Optimization& Compiler::optimization() const {
   if (!optimization_.compare_exchange_strong(first, mine.get(), std::memory_order_acq_rel)) return *first;  // another thread was faster
   if (!mine->report.empty()) {
     const Found& compiler = found();
-    host_.log(BP_LOG_WARNING, "compiler.compile: " + compiler.words[0] + " [" + compiler.version + "] miscompiles kernels at -O3 (" +
-                                  mine->report + "); they are compiled with " + mine->flags +
-                                  ", which is slower: name another compiler by CC or the option compiler=");
+    host_.log(BP_LOG_WARNING, "compiler.compile: " + compiler.words[0] + " [" + compiler.version + "] " + mine->report +
+                                  ": name another compiler by CC or the option compiler=");
   }
   return *mine.release();
 }

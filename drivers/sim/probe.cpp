@@ -1,6 +1,8 @@
 // drivers/sim/probe.cpp: the loops, as the core's kernels write them, with a program that computes them and knows the result.
 #include "probe.h"
 
+#include <algorithm>
+
 #include "child.h"
 
 namespace backplane::driver::sim {
@@ -120,6 +122,7 @@ int main(void) {
 
 Optimization probe(const std::vector<std::string>& command, const std::string& prelude) {
   Optimization out;
+  std::string wrong;
   for (const char* flags : kOptimizations) {
     const PrivateFolder folder;
     const std::string program = folder.path() + "/probe";
@@ -132,16 +135,22 @@ Optimization probe(const std::vector<std::string>& command, const std::string& p
     out.flags = flags;
     const Ended compiled = run_child(words, "#define BP_GROUP 1\n" + prelude + kProbe, folder.path());
     if (compiled.start_error || compiled.signal || find_program(program).empty()) {
-      if (flags == kOptimizations[0]) return {kOptimizations[0], ""};
-      continue;  // it is another compiler's option
+      if (flags != kOptimizations[0]) continue;  // it is another compiler's option
+      const size_t error = std::min(compiled.output.find("error"), compiled.output.size());
+      const std::string what =
+          compiled.start_error ? "it does not start" : compiled.output.substr(error, compiled.output.find('\n', error) - error);
+      out.report =
+          "does not compile the probe of its loops (" + what + "); kernels are compiled with " + out.flags + ", which is unchecked";
+      return out;
     }
     const Ended ended = run_child({program}, "", folder.path());
     if (ended.output == "right") {
-      if (flags == kOptimizations[1]) out.report.clear();
-      return out;
+      if (flags == kOptimizations[0] || flags == kOptimizations[1]) return out;
+      break;
     }
-    if (out.report.empty()) out.report = ended.output.empty() ? "the program of the probe does not run to its end" : ended.output;
+    if (wrong.empty()) wrong = ended.output.empty() ? "the program of the probe does not run to its end" : ended.output;
   }
+  out.report = "miscompiles kernels at -O3 (" + wrong + "); they are compiled with " + out.flags + ", which is slower";
   return out;
 }
 

@@ -304,6 +304,16 @@ def test_a_compiler_that_miscompiles_loops(
     assert len(sim.logged) == 1
 
 
+def test_a_compiler_that_does_not_compile_the_probe(built: Built, temporary: Path, tmp_path: Path) -> None:
+    """As a prelude that requires a target, whose kernels compile: nobody has tried the compiler's loops."""
+    body = f'case "$*" in */probe*) echo "p.c:1:2: error: no target" >&2; exit 1;; esac; exec {real()} "$@"'
+    sim = Sim(str(built.sim), f"compiler={script(tmp_path / 'partial', body)}")
+    assert (sim.compile()[0], sim.compile()[0]) == (0, 0)
+    (text,) = sim.logged
+    assert "partial [partial 1.2.3] does not compile the probe of its loops (error: no target)" in text
+    assert "compiled with -O3, which is unchecked: name another compiler by CC or the option compiler=" in text
+
+
 def test_where_children_are_not_waited_for(built: Built, temporary: Path) -> None:
     code = f"""
         import json, signal
