@@ -49,6 +49,8 @@ TENSORS: dict[str, tuple[int, ...]] = {  # by their name in a statement
     "asked": (1, 8, 1, 64),
     "line": (1, 8, 512, 64),
     "small": (8, 64, 14, 14),
+    "photos": (8, 3, 224, 224),
+    "points": (262144, 3),
 }
 POINTWISE = {"unary (exp)": "x.exp()", "gelu": "functional.gelu(x)", "mul": "x * y", "add": "torch.add(x, y)"}
 
@@ -103,6 +105,13 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ("convolution, transposed", "functional.conv_transpose2d(images, grown, stride=2)", torch.float32, 1.5),
     ("transposed copy, 1024 x 1024", "m.t().contiguous()", torch.float32, 1.3),
     ("transposed copy, 1024 x 1024", "m.t().contiguous()", torch.bfloat16, 1.3),
+    (
+        "copy to channels_last, 8 x 3 x 224 x 224",
+        "photos.to(memory_format=torch.channels_last)",
+        torch.float32,
+        1.3,
+    ),
+    ("mul of rows of 3, 262144", "points * points[0]", torch.float32, 1.3),
     ("add of a transposed one, 1024 x 1024", "m + m.t()", torch.float32, 1.3),
     ("flip of the innermost, 1024 x 1024", "m.flip(1)", torch.float32, 1.3),
     ("cat, 64 x 32 x 32 twice", "torch.cat([n[:2048], n[2048:4096]], 1)", torch.float32, 1.3),

@@ -1,6 +1,7 @@
 """Every operator of the pointwise tables against the CPU: dtypes, layouts, sizes, forms, promotion, numbers."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -241,6 +242,32 @@ def test_operands_dense_down_the_columns(device, dtype):
         on_device = [t.to(device) for t in operands]
         for function in COLUMNS:
             compare(function(*on_device), function(*operands))
+
+
+SHORT = [  # a shape, what is walked of it, and the shape of an operand that is broadcast
+    ("taps of a filter", (40, 30, 3, 3), lambda x: x[:, :, ::2, ::2], (2, 1)),
+    ("channels that become last", (2, 3, 33, 40), lambda x: x.permute(0, 2, 3, 1), (3,)),
+    ("pairs", (5, 700, 2), lambda x: x[:, 1:, :1], (5, 1, 1)),
+    ("rows of five in three dimensions", (9, 4, 7, 7), lambda x: x[1:, :, ::2, :5], (4, 1, 5)),
+    ("more rows than a tile has elements", (2, 1100, 3), lambda x: x.transpose(0, 1)[:, :, :2], (2, 1)),
+    ("rows of nine", (13, 11, 10), lambda x: x.transpose(0, 1)[:, :, :9], (9,)),
+]
+
+
+@pytest.mark.parametrize("dtype", each([torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8]))
+@pytest.mark.parametrize(("shape", "view", "other"), [case[1:] for case in SHORT], ids=[case[0] for case in SHORT])
+def test_rows_that_are_short(device, ran, dtype, shape, view, other):
+    """An item that is a core walks them in strips along another dimension, or several at once."""
+    x = (torch.arange(math.prod(shape)) % 89).view(shape).to(dtype)
+    y = (torch.arange(math.prod(other)) % 5 + 1).view(other).to(dtype)
+    mine = x.to(device)
+    assert torch.equal(view(mine).contiguous().cpu(), view(x).contiguous())
+    with ran("add.Tensor"):
+        sums = view(mine) + y.to(device)
+    assert torch.equal(sums.cpu(), view(x) + y)
+    view(mine).mul_(y.to(device))
+    view(x).mul_(y)
+    assert torch.equal(mine.cpu(), x)
 
 
 def test_sizes_around_a_tile(device):

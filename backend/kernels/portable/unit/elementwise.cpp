@@ -113,8 +113,9 @@ class Elementwise {
   }
 
   bool run() {
+    const bool had_short_rows = target_.is_host() && walk_.avoid_short_rows();
     if (!walk_.choose_form(target_)) return false;
-    walk_.form_.is_across = walk_.form_.rows != 0 && target_.is_host() && runs_across();
+    if (walk_.form_.rows != 0 && target_.is_host()) walk_.form_.strip = strip(had_short_rows);
     walk_.scalars_.append(what_.scalars.begin(), what_.scalars.end());
     return walk_.launch(target_, "");
   }
@@ -125,17 +126,19 @@ class Elementwise {
     return walk_.operands_.emplace_back(Walk::Operand{address, {}});
   }
 
-  // Whether an operand that a walk along the rows accesses with a stride is dense in the next dimension. Rows of halves are converted as
-  // rows.
-  bool runs_across() const {
-    if (walk_.sizes_.size() < 2 || walk_.sizes_[0] < kStripColumns || walk_.sizes_[1] < kStripColumns) return false;
-    bool is_across = false;
+  // The columns of a strip: if rows were short, or if an operand that a walk along the rows accesses with a stride is dense in the next
+  // dimension. 0: whole rows. Rows of halves are converted as rows.
+  uint8_t strip(bool had_short_rows) const {
+    constexpr uint8_t kNarrow = 8, kWide = 64;
+    if (walk_.sizes_.size() < 2 || walk_.sizes_[0] < kNarrow) return 0;
+    bool is_across = had_short_rows;
     for (size_t k = 0; k < walk_.form_.count; ++k) {
       const auto [dtype, step] = walk_.form_.operands[k];
-      if (dtype == c10::kHalf) return false;
-      if (step == Step::other || step == Step::reversed) is_across = is_across || walk_.operands_[k].strides[1] == 1;
+      if (dtype == c10::kHalf) return 0;
+      const bool is_strided = step == Step::other || step == Step::reversed;
+      is_across = is_across || (is_strided && walk_.sizes_[1] >= kNarrow && walk_.operands_[k].strides[1] == 1);
     }
-    return is_across;
+    return !is_across ? 0 : had_short_rows ? kWide : kNarrow;
   }
 
   const Computation& what_;

@@ -105,10 +105,6 @@ void Walk::collapse(bool is_host) {
       kept.push_back(d);
     }
   }
-  if (is_host && kept.size() > 1 && sizes_[kept[0]] < walk_impl::kShortRow) {
-    const auto longest = std::max_element(kept.begin(), kept.end(), [&](size_t a, size_t b) { return sizes_[a] < sizes_[b]; });
-    std::swap(kept[0], *longest);
-  }
   const auto pick = [&](c10::SmallVector<int64_t, 6>& values) {
     c10::SmallVector<int64_t, 6> picked;
     for (const size_t d : kept) picked.push_back(values[d]);
@@ -116,6 +112,19 @@ void Walk::collapse(bool is_host) {
   };
   pick(sizes_);
   for (Operand& operand : operands_) pick(operand.strides);
+  if (is_host) avoid_short_rows();
+}
+
+// Makes the longest dimension the innermost where that is short. False: it is not, or no other is longer.
+bool Walk::avoid_short_rows() {
+  if (sizes_.size() < 2 || sizes_[0] >= walk_impl::kShortRow) return false;
+  const auto longest = std::max_element(sizes_.begin(), sizes_.end()) - sizes_.begin();
+  if (longest == 0) return false;
+  std::swap(sizes_[0], sizes_[longest]);
+  for (Operand& operand : operands_) {
+    if (!operand.strides.empty()) std::swap(operand.strides[0], operand.strides[longest]);
+  }
+  return true;
 }
 
 bool Walk::has_dtypes(const Target& target) const {
@@ -251,8 +260,14 @@ bool Walk::launch(const Target& target, const Part& body) {
     for (size_t d = 0; d <= outer; ++d) {
       each([&](const Operand& operand) { arguments.words(d < dims ? operand.strides[d] : int64_t{0}); });
     }
-    if (target.is_host())
-      groups = static_cast<uint64_t>(form_.is_across ? rows / sizes_[1] * ((columns + kStripColumns - 1) / kStripColumns) : rows);
+    if (target.is_host() && form_.strip != 0) {
+      int64_t height = sizes_[1];
+      for (size_t d = 2; d < dims && height * sizes_[d] <= form_.strip; ++d) height *= sizes_[d];
+      groups = static_cast<uint64_t>(rows / height * ((columns + form_.strip - 1) / form_.strip));
+    } else if (target.is_host()) {
+      const int64_t several = form_.is_ordered || columns >= walk_impl::kHostTile ? 1 : walk_impl::kHostTile / columns;
+      groups = static_cast<uint64_t>((rows + several - 1) / several);
+    }
   }
   arguments.all(scalars_);
   if (form_.reports) arguments.add(reported_dim_ ? report_site(*reported_dim_) : report_site(name_));

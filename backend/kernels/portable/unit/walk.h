@@ -39,12 +39,11 @@ struct WalkForm {
   uint8_t scalars = 0;
   uint32_t numbers = 0;  // bit k: scalar k is a number, of the compute type
   c10::ScalarType computed = c10::ScalarType::Undefined;
-  bool is_wide = false, is_ordered = false, reports = false, is_across = false;
+  bool is_wide = false, is_ordered = false, reports = false;
   bool gives_bool = false, gives_part = false, is_exact = false, keeps_numbers = false, is_special = false;  // of an expression
+  uint8_t strip = 0;  // columns that one item walks row by row (ACROSS); 0: whole rows
   std::array<uint8_t, 2> unused{};
 };
-
-constexpr int64_t kStripColumns = 8;  // of a strip that one item walks row by row where operands differ in their order (pointwise.bpc)
 
 // Writes the definitions that pointwise.bpc needs.
 void write_walk(KernelSource& source, const WalkForm& form);
@@ -95,6 +94,7 @@ class Walk {
   Walk& scalar(uint64_t word, bool is_number);
   bool has_dtypes(const Target& target) const;
   void collapse(bool is_host);
+  bool avoid_short_rows();
   bool choose_form(const Target& target);
   bool launch(const Target& target, const Part& body);
 

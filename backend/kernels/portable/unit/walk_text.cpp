@@ -170,7 +170,7 @@ void write_walk(KernelSource& source, const WalkForm& form) {
   define(text, join("APPLY(", places, ")"), "{ ", names, "BODY }");
   define(text, "AT_FLAT(i)", flat);
   define(text, "AT_ROW(c)", row);
-  if (form.is_across) define(text, "ACROSS", kStripColumns);
+  if (form.strip != 0) define(text, "ACROSS", form.strip);
   if (form.is_ordered) define(text, "ORDERED", 1);
   define(text, form.rows == 0 ? "FLAT" : "DIMS", form.rows == 0 ? 1 : int{form.rows});
   append(source.name, "[", dtypes, "]");
