@@ -191,7 +191,6 @@ std::optional<Block> block_of(const Walk& walk, const bp_target_properties& targ
 
 // Whether a block's rows are whole rows of planes, which depthwise.bpc transposes. For small images: they fill few vectors along x.
 bool is_of_planes(const Task& task, const Walk& walk, const Block& block) {
-  constexpr int64_t kMostPoints = 48;  // a row
   const int64_t reach = (walk.taps[2] - 1) * walk.step[2];
   const int64_t left = -(walk.base[2] + std::min<int64_t>(reach, 0));  // of a row of the source
   const bool is_flat = walk.size[0] == 1 && walk.grid[0] == 1 && walk.taps[0] == 1;
@@ -199,7 +198,7 @@ bool is_of_planes(const Task& task, const Walk& walk, const Block& block) {
   const bool has_whole_rows =
       block.x >= walk.grid[2] && left >= 0 && left + walk.size[2] <= (block.x - 1) * walk.mul[2] + std::abs(reach) + 1;
   const bool has_zeros_between = walk.div != Triple{1, 1, 1};
-  return is_flat && is_contiguous && has_whole_rows && !has_zeros_between && (!task.weight || task.a_p == 1) && walk.grid[2] <= kMostPoints;
+  return is_flat && is_contiguous && has_whole_rows && !has_zeros_between && (!task.weight || task.a_p == 1) && walk.grid[2] < block.step;
 }
 
 std::optional<Block> block_of(const Task& task, const Walk& walk, const bp_target_properties& target, int64_t bytes, int64_t groups) {
