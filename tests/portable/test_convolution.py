@@ -35,7 +35,12 @@ CASES = {
         (20, 1, 2, 5),
         {"groups": 20, "padding": (4, 6), "dilation": (3, 1)},
     ),
-    "depthwise planes, rest": (F.conv2d, (1, 16, 9, 18), (16, 1, 3, 3), {"groups": 16, "stride": (1, 4)}),
+    "depthwise planes, rest": (  # the last points of a row are in no window
+        F.conv2d,
+        (1, 16, 9, 16),
+        (16, 1, 3, 3),
+        {"groups": 16, "stride": (1, 4), "padding": 1},
+    ),
     "depthwise planes, rows of one": (F.conv2d, (1, 18, 21, 1), (18, 1, 3, 1), {"groups": 18, "stride": 2}),
     "depthwise line": (F.conv1d, (2, 20, 3000), (20, 1, 4), {"groups": 20, "padding": 3}),
     "depthwise, more taps than a block": (F.conv1d, (1, 2, 5000), (2, 1, 4000), {"groups": 2}),
