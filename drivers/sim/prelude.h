@@ -187,19 +187,38 @@ BP_FN f64 bp_lgamma64(f64 x) {
 
 #if BP_GROUP == 1 && defined(__F16C__)
 #define BP_NATIVE_F16_ROWS /* GCC 12 makes no vector instructions of conversions of one half */
-#ifdef __AVX512F__
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
 #define BP_HALVES_ 16
 #define BP_WIDEN_(halves) __builtin_ia32_vcvtph2ps512_mask(halves, (bp_floats_){0}, (u16)-1, 4)
 #define BP_NARROW_(floats) __builtin_ia32_vcvtps2ph512_mask(floats, 0, (bp_halves_){0}, (u16)-1)
+#define BP_FIRST_(count) ((u16)((1u << (count)) - 1u))
+#define BP_LOAD_HALVES_(from, count) __builtin_ia32_loaddquhi256_mask((const void*)(from), (bp_halves_){0}, BP_FIRST_(count))
+#define BP_LOAD_FLOATS_(from, count) __builtin_ia32_loadups512_mask(from, (bp_floats_){0}, BP_FIRST_(count))
+#define BP_STORE_HALVES_(to, halves, count) __builtin_ia32_storedquhi256_mask((void*)(to), halves, BP_FIRST_(count))
+#define BP_STORE_FLOATS_(to, floats, count) __builtin_ia32_storeups512_mask(to, floats, BP_FIRST_(count))
 #else
 #define BP_HALVES_ 8
 #define BP_WIDEN_(halves) __builtin_ia32_vcvtph2ps256(halves)
 #define BP_NARROW_(floats) __builtin_ia32_vcvtps2ph256(floats, 0)
+#define BP_LOAD_HALVES_(from, count) bp_first_halves_(from, count)
+#define BP_LOAD_FLOATS_(from, count) bp_first_floats_(from, count)
+#define BP_STORE_HALVES_(to, halves, count) for (i32 k = 0; k < (count); ++k) (to)[k] = (u16)(halves)[k]
+#define BP_STORE_FLOATS_(to, floats, count) for (i32 k = 0; k < (count); ++k) (to)[k] = (floats)[k]
 #endif
 typedef short bp_halves_ __attribute__((vector_size(2 * BP_HALVES_)));
 typedef f32 bp_floats_ __attribute__((vector_size(4 * BP_HALVES_)));
-BP_FN void bp_f16_row_to_f32(f32* to, const u16* from, i32 count) {
+BP_FN bp_halves_ bp_first_halves_(const u16* from, i32 count) {
   bp_halves_ halves = {0};
+  for (i32 k = 0; k < count; ++k) halves[k] = (short)from[k];
+  return halves;
+}
+BP_FN bp_floats_ bp_first_floats_(const f32* from, i32 count) {
+  bp_floats_ floats = {0};
+  for (i32 k = 0; k < count; ++k) floats[k] = from[k];
+  return floats;
+}
+BP_FN void bp_f16_row_to_f32(f32* to, const u16* from, i32 count) {
+  bp_halves_ halves;
   bp_floats_ floats;
   i32 i = 0;
   BP_UNROLL for (; i + BP_HALVES_ <= count; i += BP_HALVES_) {
@@ -208,13 +227,12 @@ BP_FN void bp_f16_row_to_f32(f32* to, const u16* from, i32 count) {
     __builtin_memcpy(to + i, &floats, sizeof floats);
   }
   if (i == count) return;
-  __builtin_memcpy(&halves, from + i, sizeof *from * (u64)(count - i));
-  floats = BP_WIDEN_(halves);
-  __builtin_memcpy(to + i, &floats, sizeof *to * (u64)(count - i));
+  floats = BP_WIDEN_(BP_LOAD_HALVES_(from + i, count - i));
+  BP_STORE_FLOATS_(to + i, floats, count - i);
 }
 BP_FN void bp_f32_row_to_f16(u16* to, const f32* from, i32 count) {
   bp_halves_ halves;
-  bp_floats_ floats = {0};
+  bp_floats_ floats;
   i32 i = 0;
   BP_UNROLL for (; i + BP_HALVES_ <= count; i += BP_HALVES_) {
     __builtin_memcpy(&floats, from + i, sizeof floats);
@@ -222,9 +240,8 @@ BP_FN void bp_f32_row_to_f16(u16* to, const f32* from, i32 count) {
     __builtin_memcpy(to + i, &halves, sizeof halves);
   }
   if (i == count) return;
-  __builtin_memcpy(&floats, from + i, sizeof *from * (u64)(count - i));
-  halves = BP_NARROW_(floats);
-  __builtin_memcpy(to + i, &halves, sizeof *to * (u64)(count - i));
+  halves = BP_NARROW_(BP_LOAD_FLOATS_(from + i, count - i));
+  BP_STORE_HALVES_(to + i, halves, count - i);
 }
 #endif
 
