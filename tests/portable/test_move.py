@@ -114,6 +114,23 @@ def test_flip_roll_and_triangles_of_views(agree):
     agree(None, lambda t: t.rot90(1, (0, 1)), x)
 
 
+def test_runs_of_merged_dimensions(agree):
+    for shape in ((40, 4, 1), (3, 1, 50), (6, 7, 40), (2, 3, 1200)):
+        x = tensor(shape)
+        for view in (x, x.permute(2, 0, 1), x[:, ::2]):
+            for dim in range(3):
+                agree(None, lambda t, dim=dim: t.roll(2, dim), view)
+            agree(None, lambda t: t.roll((1, 1), (0, 1)), view)
+            agree(None, lambda t: t.roll((1, -1), (1, 2)), view)
+    for mode in ("reflect", "replicate"):
+        for shape in ((2, 5, 6, 4), (1, 40, 3, 35), (3, 1, 2, 2)):
+            x = tensor(shape)
+            for padding in ((1, 1, 1, 1), (0, 0, 1, 0), (1, 0, 0, 0), (0, 0, 0, 0)):
+                for view in (x, x.to(memory_format=torch.channels_last), x.mT):
+                    if mode == "replicate" or min(view.shape[2:]) > 1:
+                        agree(None, lambda t, p=padding, m=mode: F.pad(t, p, mode=m), view)
+
+
 @each_float
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
 @pytest.mark.parametrize("dims", [1, 2, 3])
@@ -145,6 +162,9 @@ def test_windows(agree, dtype):
         for options in (
             {"kernel_size": 3},
             {"kernel_size": (2, 3), "dilation": (1, 2), "padding": (2, 1), "stride": (2, 3)},
+            {"kernel_size": (2, 3), "stride": (2, 3)},
+            {"kernel_size": (3, 2), "padding": (0, 1), "stride": (3, 2)},
+            {"kernel_size": 1, "padding": 3, "stride": 2},
         ):
             agree("im2col", lambda t, o=options: F.unfold(t, **o), x)
             agree("im2col", lambda t, o=options: F.unfold(t, **o), x.transpose(-1, -2))

@@ -1,6 +1,9 @@
 // kernels/portable/image/im2col.cpp: the windows of an image as columns, and the sum of columns into an image.
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <array>
+
 #include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/dialect.h"
 #include "kernels/portable/unit/walk.h"
@@ -68,6 +71,49 @@ bool im2col(Call& call) {
   return true;
 }
 
+// The sum of columns, each of them a window, into an image.
+struct Sum {
+  const at::Tensor &columns, &image;  // dense
+  std::array<int64_t, 4> sizes;       // images, channels, and the windows along each dimension
+  std::array<int64_t, 2> extent;      // of an image
+  const Windows& w;
+
+  // Adds one element of all windows at a time, in torch's order. Windows that only touch each other are copied.
+  bool add_windows() const {
+    const auto [images, channels, rows, across] = sizes;
+    const c10::ScalarType dtype = image.scalar_type();
+    const int64_t plane = extent[0] * extent[1], each = w.kernel[0] * w.kernel[1], count = rows * across;
+    bool touch = true;
+    for (size_t d = 0; d < 2; ++d) {
+      touch = touch && w.dilation[d] == 1 && w.padding[d] == 0 && w.stride[d] == w.kernel[d] && extent[d] == w.kernel[d] * sizes[d + 2];
+    }
+    if (touch) {
+      Walk walk("col2im", {images, channels, rows, w.kernel[0], across, w.kernel[1]}, image.device().index());
+      walk.write(image, bits_of(dtype), {channels * plane, plane, w.stride[0] * extent[1], extent[1], w.stride[1], 1});
+      walk.read(columns, bits_of(dtype), {channels * each * count, each * count, across, w.kernel[1] * count, 1, count});
+      return walk.run("p0[i0] = p1[i1];");
+    }
+    image.zero_();
+    for (int64_t place = 0; place < each; ++place) {
+      std::array<int64_t, 2> first{}, windows{}, at{};
+      const std::array<int64_t, 2> own{place / w.kernel[1], place % w.kernel[1]};
+      for (size_t d = 0; d < 2; ++d) {
+        const int64_t begin = own[d] * w.dilation[d] - w.padding[d];  // where it lies in the first window
+        first[d] = begin >= 0 ? 0 : (w.stride[d] - 1 - begin) / w.stride[d];
+        const int64_t end = begin >= extent[d] ? 0 : (extent[d] - 1 - begin) / w.stride[d] + 1;
+        windows[d] = std::min(end, sizes[d + 2]) - first[d];
+        at[d] = begin + first[d] * w.stride[d];
+      }
+      if (windows[0] <= 0 || windows[1] <= 0) continue;
+      Walk walk("col2im", {images, channels, windows[0], windows[1]}, image.device().index());
+      walk.write(image, dtype, {channels * plane, plane, w.stride[0] * extent[1], w.stride[1]}, at[0] * extent[1] + at[1]);
+      walk.read(columns, dtype, {channels * each * count, each * count, across, 1}, place * count + first[0] * across + first[1]);
+      if (!walk.compute_in(dtype).run("STORE0(i0, LOAD0(i0) + LOAD1(i1));")) return false;
+    }
+    return true;
+  }
+};
+
 bool col2im(Call& call) {
   const at::Tensor& given = call.tensor(0);
   const auto size = call[1].toDimVector();
@@ -88,6 +134,12 @@ bool col2im(Call& call) {
   if (given.dim() == 2) sizes.erase(sizes.begin());
   at::Tensor out = call.output(sizes, self.scalar_type(), self.device());
   if (!out.defined() || !out.is_contiguous()) return false;
+  const Sum sum{self, out, {self.size(0), channels, rows, columns}, {size[0], size[1]}, w};
+  if (target_of(self.device().index()).is_host()) {
+    if (!sum.add_windows()) return false;
+    call.give(std::move(out));
+    return true;
+  }
   Walk walk("col2im", all, self.device().index());
   walk.write(out, out.scalar_type(), dense_strides(all))
       .read(self, self.scalar_type(), Strides{channels * each * rows * columns, each * rows * columns, 0, 0})

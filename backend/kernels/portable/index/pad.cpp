@@ -22,13 +22,49 @@ struct Runs {
   std::array<int64_t, 3> steps;
 };
 
-constexpr uint32_t kLanes = 4;       // elements of an item
-constexpr uint32_t kPiecesTile = 1;  // on a host, where an item walks whole rows
+struct Dimension {
+  int64_t size, stride;  // of the result
+  Runs runs;
+};
+
+constexpr uint32_t kLanes = 4;          // elements of an item
+constexpr uint32_t kPiecesTile = 1024;  // on a host, where an item walks whole rows
+
+Runs whole(const at::Tensor& in, int64_t d) { return {{in.size(d), in.size(d)}, {0, 0, 0}, {in.stride(d), 0, 0}}; }
+
+// Makes one dimension of two where the inner one is the input's, whole, and each run of the outer one goes forward. False: it is not so.
+bool merge(Dimension& inner, const Dimension& outer) {
+  const Runs& runs = inner.runs;
+  if (runs.cuts[0] != inner.size || runs.starts[0] != 0 || outer.stride != inner.size * inner.stride) return false;
+  const std::array<int64_t, 4> ends{0, outer.runs.cuts[0], outer.runs.cuts[1], outer.size};
+  Runs merged = outer.runs;
+  for (size_t r = 0; r < 3; ++r) {
+    if (ends[r] < ends[r + 1] && outer.runs.steps[r] != inner.size * runs.steps[0]) return false;
+    merged.steps[r] = runs.steps[0];
+  }
+  for (int64_t& cut : merged.cuts) cut *= inner.size;
+  inner = {inner.size * outer.size, inner.stride, merged};
+  return true;
+}
+
+// The dimensions, innermost in the result's memory first, merged where they can be.
+c10::SmallVector<Dimension, 6> dimensions_of(const at::Tensor& out, const c10::SmallVector<Runs, 6>& runs) {
+  c10::SmallVector<size_t, 6> order;
+  for (size_t d = runs.size(); d-- > 0;) order.push_back(d);
+  sort_few(order, [&](size_t a, size_t b) { return out.strides()[a] < out.strides()[b]; });
+  c10::SmallVector<Dimension, 6> dimensions;
+  for (const size_t d : order) {
+    const Dimension next{out.sizes()[d], out.strides()[d], runs[d]};
+    if (dimensions.empty() || !merge(dimensions.back(), next)) dimensions.push_back(next);
+  }
+  return dimensions;
+}
 
 bool launch_pieces(const at::Tensor& out, const at::Tensor& in, const c10::SmallVector<Runs, 6>& runs) {
-  const auto dims = static_cast<size_t>(out.dim());
-  if (dims == 0 || dims > 6) return false;
+  if (runs.empty() || runs.size() > 6) return false;
   if (out.numel() == 0) return true;
+  const auto dimensions = dimensions_of(out, runs);
+  const size_t dims = dimensions.size();
   const c10::DeviceIndex device = out.device().index();
   const Target& target = target_of(device);
   const c10::ScalarType bits = bits_of(out.scalar_type());
@@ -38,27 +74,22 @@ bool launch_pieces(const at::Tensor& out, const at::Tensor& in, const c10::Small
   Unit unit(device, "pieces.bpc", "pieces", "pieces");
   const Function* function = unit.define("T", memory_type(bits)).define("DIMS", outer).find(per_item, 2, words, 1);
   if (function == nullptr) return false;
-  const auto last = dims - 1;
-  const int64_t columns = out.sizes()[last];
+  const int64_t columns = dimensions[0].size, rows = out.numel() / columns;
   Arguments arguments;
-  arguments.write(out).read(in).words(out.numel() / columns, columns);
-  for (size_t k = 1; k <= outer; ++k) arguments.words(k < dims ? out.sizes()[last - k] : 1);
-  for (size_t k = 0; k <= outer; ++k) arguments.words(k < dims ? out.strides()[last - k] : 0);
-  const auto add = [&](auto member) {
-    for (size_t k = 0; k <= outer; ++k) {
-      const Runs none{};
-      arguments.all((k < dims ? runs[last - k] : none).*member);
-    }
-  };
-  add(&Runs::cuts);
-  add(&Runs::starts);
-  add(&Runs::steps);
-  const int64_t groups = target.is_host() ? out.numel() / columns : out.numel() / (static_cast<int64_t>(function->group) * kLanes) + 1;
+  arguments.write(out).read(in).words(rows, columns);
+  const Dimension none{1, 0, {}};
+  const auto at = [&](size_t k) { return k < dims ? dimensions[k] : none; };
+  for (size_t k = 1; k <= outer; ++k) arguments.words(at(k).size);
+  for (size_t k = 0; k <= outer; ++k) arguments.words(at(k).stride);
+  for (size_t k = 0; k <= outer; ++k) arguments.all(at(k).runs.cuts);
+  for (size_t k = 0; k <= outer; ++k) arguments.all(at(k).runs.starts);
+  for (size_t k = 0; k <= outer; ++k) arguments.all(at(k).runs.steps);
+  const int64_t several = columns < kPiecesTile ? kPiecesTile / columns : 1;
+  const int64_t groups =
+      target.is_host() ? (rows + several - 1) / several : out.numel() / (static_cast<int64_t>(function->group) * kLanes) + 1;
   launch_function(device, *function, static_cast<uint64_t>(groups), arguments);
   return true;
 }
-
-Runs whole(const at::Tensor& in, int64_t d) { return {{in.size(d), in.size(d)}, {0, 0, 0}, {in.stride(d), 0, 0}}; }
 
 bool roll(Call& call) {
   const at::Tensor& self = call.tensor(0);
@@ -83,7 +114,7 @@ bool roll(Call& call) {
     if (d < -self.dim() || d >= self.dim()) return false;
     if (d < 0) d += self.dim();
     const int64_t size = self.size(d), stride = self.stride(d);
-    if (size == 0) continue;
+    if (size <= 1) continue;
     // A repeated dimension adds to its shift, which is the first cut.
     const int64_t before = runs[d].cuts[0] == size ? 0 : runs[d].cuts[0];
     const int64_t shift = ((before + shifts[k]) % size + size) % size;
