@@ -77,6 +77,18 @@ def test_every_operator_and_dtype(agree, name, dtype):
         agree(kernel, function, x, **dims)
 
 
+@pytest.mark.parametrize("name", ["sum", "prod", "amax", "argmax", "min", "any", "var", "logsumexp", "norm 2"])
+def test_short_rows_and_few_columns(agree, name):
+    """Rows are walked side by side, and several rows are taken for one."""
+    function, kernel, dtypes = CASES[name]
+    for dtype in {torch.float32, torch.bfloat16, *dtypes} & {torch.float32, torch.bfloat16, torch.int64}:
+        if dtype in dtypes:
+            for size in (8, 31, 63, 127):
+                agree(kernel, function, values((37, size), dtype), dim=1)
+            for shape in ((1024, 2), (1031, 3), (2040, 24)):  # a prime number of rows cannot be divided
+                agree(kernel, function, values(shape, dtype), dim=0)
+
+
 @pytest.mark.parametrize("name", ["sum", "amax", "var"])
 def test_all_sets_of_dimensions(agree, name):
     function, kernel, _ = CASES[name]

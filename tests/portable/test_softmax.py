@@ -23,7 +23,20 @@ def test_forward_and_backward(agree, name, dtype):
 
 @each_function
 def test_sizes(agree, name):
-    for shape in ((), (0,), (3, 0), (1,), (300, 1), (40, 64), (40, 65), (3, 300, 2), (1, 70_001)):
+    for shape in (
+        (),
+        (0,),
+        (3, 0),
+        (1,),
+        (300, 1),
+        (40, 64),
+        (40, 65),
+        (3, 300, 2),
+        (1, 70_001),
+        (130, 1),
+        (17, 2),
+        (300, 23),
+    ):
         x = torch.randn(shape)
         for dim in range(-1, max(len(shape) - 1, 0)):
             agree(None, FORWARD[name], x, dim, False)

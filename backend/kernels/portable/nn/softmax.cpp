@@ -9,7 +9,9 @@ namespace backplane::portable {
 namespace softmax_impl {
 namespace {
 
-constexpr int64_t kKept = 4096;  // elements of a row that fit a core's local memory
+constexpr int64_t kKept = 4096;    // elements of a row that fit a core's local memory
+constexpr int64_t kShortRow = 24;  // shorter ones are computed side by side,
+constexpr int64_t kManyRows = 16;  // if there are so many
 
 // The operands, dense and of one shape.
 struct Operands {
@@ -25,7 +27,9 @@ bool run(Literal op, const Operands& operands, int64_t dim, const at::Tensor& ou
   const int64_t size = x.dim() == 0 ? 1 : x.size(dim);
   int64_t inner = 1;
   for (int64_t d = dim + 1; d < x.dim(); ++d) inner *= x.size(d);
-  const int64_t rows = x.numel() / (size * inner);
+  int64_t rows = x.numel() / (size * inner);
+  const bool has_short_rows = target.is_host() && inner == 1 && size < kShortRow && rows >= kManyRows;
+  if (has_short_rows) std::swap(rows, inner);
   const c10::ScalarType result = out.scalar_type();
   const uint32_t group = target.properties.group_size;
   const bool is_rows = inner == 1;
@@ -50,6 +54,7 @@ bool run(Literal op, const Operands& operands, int64_t dim, const at::Tensor& ou
     unit.define("MASKED(i)", 0);
   }
   unit.store("STORE(i, v)", result, "out, i, v").define("OUT(i)", "out[i]").define(is_rows ? Literal("ROWS") : Literal("COLUMNS"), 1);
+  unit.define("SHORT_ROWS", has_short_rows);
   unit.define("KEEPS_OUT", keeps_out).define("KEEPS_LOCAL", keeps_local ? kKept : 0).define("ROW_ITEMS", row_items);
   unit.define("HALVES", keeps_local && x.scalar_type() == c10::kHalf && result == c10::kHalf);
   const Function* function = unit.index(has_wide_extent(target, x.numel())).find(per_item, 3);

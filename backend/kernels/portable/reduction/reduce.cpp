@@ -19,7 +19,7 @@ namespace reduce_impl {
 namespace {
 
 constexpr int kMostDims = 5;           // kept and reduced each, without the innermost one
-constexpr int64_t kShortRow = 8;       // shorter rows are walked side by side
+constexpr int64_t kManyRows = 16;      // are walked side by side where they are short
 constexpr int64_t kMostSteps = 16384;  // per sum: longer ones lose too many bits
 
 struct Dim {
@@ -74,7 +74,7 @@ struct Plan {
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The directions of lanes and groups, from the kept and the reduced dimensions.
-void choose_walk(Plan& plan, Dims kept, Dims reduced, const Target& target) {
+void choose_walk(Plan& plan, const Fold& what, Dims kept, Dims reduced, const Target& target) {
   plan.count = count_of(reduced);
   plan.inner = take_innermost(reduced);
   plan.outer = std::move(reduced);
@@ -83,7 +83,9 @@ void choose_walk(Plan& plan, Dims kept, Dims reduced, const Target& target) {
   const bool has_columns = !kept.empty() && kept.back().size > 1;
   plan.is_rows = !has_columns || apart(plan.inner) < apart(kept.back());
   if (plan.count == 1 && has_columns) plan.is_rows = false;
-  if (has_columns && plan.inner.size < kShortRow && kept.back().size >= 2 * kShortRow) plan.is_rows = false;
+  // Side by side, a short row takes no fold of its lanes, which takes longer for several states. Items of a group fold them at once.
+  const int64_t short_row = !target.is_host() ? 8 : what.states > 1 ? 128 : 64;
+  if (has_columns && plan.inner.size < short_row && kept.back().size >= kManyRows) plan.is_rows = false;
   if (!plan.is_rows) plan.column = take_innermost(kept);
   plan.is_unit = (plan.is_rows ? plan.inner.in : plan.column.in) == 1;
   plan.kept = std::move(kept);
@@ -113,6 +115,20 @@ void choose_parts(Plan& plan, const Target& target) {
   plan.inner_part = divided_up(plan.inner.size, std::min(divided_up(splits, outer_splits), plan.inner.size));
   plan.inner_splits = divided_up(plan.inner.size, plan.inner_part);
   plan.splits = outer_splits * plan.inner_splits;
+}
+
+// Few dense columns of many elements fill no vector: several rows are taken for one, whose columns are parts of the result's. Returns how
+// many.
+int64_t widen(Dims& kept, Dims& reduced, const Target& target) {
+  constexpr int64_t kFewColumns = 64, kManyColumns = 256, kFewRows = 1024;
+  if (!target.is_host() || kept.size() != 1 || reduced.size() != 1) return 1;
+  Dim &column = kept[0], &row = reduced[0];
+  if (column.in != 1 || row.in != column.size || column.size > kFewColumns || row.size < kFewRows) return 1;
+  int64_t parts = kManyColumns / column.size;
+  while (row.size % parts != 0) --parts;
+  column.size *= parts;
+  row = {row.size / parts, row.in * parts, row.out};
+  return parts;
 }
 
 struct Types {
@@ -211,9 +227,13 @@ bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tens
   collapse(reduced, !what.is_ordered);
 
   Plan plan;
-  choose_walk(plan, std::move(kept), std::move(reduced), target);
+  const int64_t count = count_of(reduced);
+  const int64_t widened = what.is_ordered || call.pair.defined() ? 1 : widen(kept, reduced, target);
+  choose_walk(plan, what, std::move(kept), std::move(reduced), target);
   if (plan.kept.size() > kMostDims || plan.outer.size() > kMostDims) return false;
   choose_parts(plan, target);
+  plan.count = count;
+  const int64_t parts = plan.splits * widened;  // of each result
   plan.is_wide = has_wide_extent(target, extent);
   plan.is_wide_index = plan.count >= std::numeric_limits<int32_t>::max();
 
@@ -225,15 +245,14 @@ bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tens
 
   const Function* second = nullptr;
   Plan last;
-  if (plan.splits > 1) {
+  if (parts > 1) {
     plan.to_states = true;
     last.from_states = true;
     last.is_wide = plan.is_wide;
     last.is_wide_index = plan.is_wide_index;
-    Dims parts{{plan.splits, plan.is_rows ? 1 : results, 0}};
-    plan.result_out = plan.is_rows ? plan.splits : 1;
-    plan.result_split = plan.is_rows ? 1 : results;
-    choose_walk(last, {{results, plan.result_out, 1}}, std::move(parts), target);
+    plan.result_out = plan.is_rows ? parts : 1;
+    plan.result_split = plan.is_rows ? 1 : results * widened;
+    choose_walk(last, what, {{results, plan.result_out, 1}}, {{parts, plan.is_rows ? 1 : results, 0}}, target);
     last.outer_part = 1;
     last.inner_part = last.inner.size;
     last.count = plan.count;
@@ -246,9 +265,9 @@ bool fold(const Fold& what, const FoldCall& call, std::initializer_list<at::Tens
   c10::SmallVector<uint64_t, 3> states;
   at::Tensor memory;
   if (plan.to_states) {
-    memory = empty({what.states, results * plan.splits}, c10::kLong, device);
+    memory = empty({what.states, results * parts}, c10::kLong, device);
     for (int k = 0; k < what.states; ++k) {
-      states.push_back(writable_address_of(memory) + 8 * static_cast<uint64_t>(k * results * plan.splits));
+      states.push_back(writable_address_of(memory) + 8 * static_cast<uint64_t>(k * results * parts));
     }
   }
   const auto launch = [&](const Function& function, const Plan& stage) {
