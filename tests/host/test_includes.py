@@ -42,7 +42,7 @@ ARROWS = {
     "kernels/portable/reduction": _UNIT,
     "kernels/portable/nn": _UNIT | {"kernels/portable/reduction"},
     "kernels/portable/index": _UNIT,
-    "kernels/portable/sort": _UNIT,
+    "kernels/portable/sort": _UNIT | {"kernels/portable/reduction"},
     "kernels/portable/matrix": _UNIT,
     "kernels/portable/image": _UNIT | {"kernels/portable/matrix"},
     "kernels/portable/random": _UNIT,

@@ -199,6 +199,25 @@ def test_selection_sizes(select, shape):
     select("median.dim_values", torch.median, same)
 
 
+@each_number
+def test_the_first_few_of_many_rows(select, dtype):
+    """Rows side by side, 16 at a time; one element by a reduction."""
+    for shape in ((33, 16), (16, 70), (5, 40, 3)):
+        x = tensor(shape, dtype)
+        for k in (1, 2, 3, 8, 16):
+            for largest in (True, False):
+                select("topk", torch.topk, x, min(k, shape[-1]), largest=largest)
+                select("topk", torch.topk, x, min(k, shape[0]), dim=0, largest=largest)
+
+
+def test_the_first_few_are_nan(agree):
+    x = torch.randn(20, 9)
+    x[0], x[1, ::2], x[2, 3], x[3, 1:] = NAN, NAN, NAN, INF
+    for k in (1, 4, 9):
+        for largest in (True, False):
+            agree("topk", lambda t, k=k, largest=largest: t.topk(k, 1, largest).values, x)
+
+
 MISLEADING = [
     lambda n: torch.arange(n),
     lambda n: torch.arange(n).flip(0),

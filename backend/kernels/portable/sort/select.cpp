@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "kernels/portable/reduction/reduce.h"
 #include "kernels/portable/sort/sort.h"
 #include "kernels/portable/unit/call.h"
 #include "kernels/portable/unit/text.h"
@@ -113,13 +114,22 @@ bool topk(Call& call) {
   const Output &values = outputs->values, &places = outputs->places;
   const c10::DeviceIndex device = self.device().index();
   if (values.dense().numel() != 0) {
+    // One element is a reduction's. The smallest one is NaN only if all are, which is not what a minimum gives.
+    const FoldCall extreme{self, DimMask(uint64_t{1} << *dim), self.scalar_type()};
+    const bool is_fold = k == 1 && size > 1 && (is_largest || !c10::isFloatingType(self.scalar_type()));
+    if (is_fold && fold({is_largest ? Literal("max") : Literal("min"), 2, true}, extreme, {values.dense(), places.dense()})) {
+      outputs->give(call);
+      return true;
+    }
     const Rows rows = rows_of(self, *dim);
     const std::array<int64_t, 2> shape{rows.count, k};
     const bool is_last = self.dim() == 0 || *dim == self.dim() - 1;
     const at::Tensor to = is_last ? values.dense().view(shape) : empty(shape, self.scalar_type(), device);
     const at::Tensor to_places = is_last ? places.dense().view(shape) : empty(shape, c10::kLong, device);
     // Sorts everything where that is not more work.
-    if (is_short_row(target_of(device), self.scalar_type(), size) || 2 * k >= size) {
+    if (can_take_first(target_of(device), rows, k)) {
+      if (!take_first(rows, is_largest, to, to_places)) return false;
+    } else if (is_short_row(target_of(device), self.scalar_type(), size) || 2 * k >= size) {
       if (!sort_rows(rows.x, is_largest, {}, to, to_places)) return false;
     } else if (!is_sorted || k == 1) {
       if (!select_rows(rows, Wanted::first, is_largest, k - 1, to, to_places)) return false;

@@ -46,4 +46,8 @@ bool is_short_row(const Target& target, c10::ScalarType dtype, int64_t size);
 // False: nothing was done, because the kernel is not available (yet).
 bool sort_rows(const at::Tensor& x, bool is_descending, const at::Tensor& given, const at::Tensor& values, const at::Tensor& places);
 
+// Writes the first places.size(1) elements of each row in order, like sort_rows(), where there are many rows and few elements are wanted.
+bool can_take_first(const Target& target, const Rows& rows, int64_t wanted);
+bool take_first(const Rows& rows, bool is_descending, const at::Tensor& values, const at::Tensor& places);
+
 }  // namespace backplane::portable
