@@ -401,6 +401,45 @@ def test_F07_promotion(device, pair):
         compare(got, x + y if y.dim() == 0 else x.lt(y))
 
 
+@pytest.mark.parametrize("dtype", each(FLOATS))
+def test_bounds_that_are_not_numbers(device, dtype):
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor([nan, -3.0, -0.0, 0.0, 1.0, inf, -inf, 2.0]).to(dtype)
+    bounds = torch.tensor([0.0, nan, 0.0, -0.0, nan, 1.0, -1.0, 5.0]).to(dtype)
+    calls = (
+        lambda t, b: t.clamp(nan, 1),
+        lambda t, b: t.clamp(-1, nan),
+        lambda t, b: t.clamp(b, b),
+        torch.maximum,
+        torch.minimum,
+        torch.fmax,
+        torch.fmin,
+    )
+    for call in calls:
+        compare(call(x.to(device), bounds.to(device)), call(x, bounds))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_operators_of_the_bits_of_halves(device, ran, dtype):
+    x, y = tensor((4, 6), dtype, 0), tensor((4, 6), dtype, 1)
+    out = torch.empty(0, dtype=dtype, device=device)
+    for name, call in {
+        "abs": lambda t, u: t.abs(),
+        "neg": lambda t, u: -t.t(),
+        "copysign.Tensor": lambda t, u: torch.copysign(t, u[:1]),
+    }.items():
+        with ran(name):
+            got = call(x.to(device), y.to(device))
+        expected = call(x, y)
+        assert got.dtype == dtype
+        compare(got, expected)
+        assert torch.equal(got.cpu().signbit() | expected.isnan(), expected.signbit() | expected.isnan())
+    torch.neg(x.to(device), out=out)
+    compare(out, -x)
+    compare(torch.copysign(x.to(device), y.to(device).float()), torch.copysign(x, y.float()))
+    compare(x.to(device).neg_(), -x)
+
+
 @pytest.mark.parametrize("dtype", each(ALL, *USUAL, torch.uint8))
 def test_F07_numbers(device, dtype):
     x = tensor((3, 5), dtype, 0)

@@ -50,7 +50,7 @@ static const PointwiseTable binary_operators({
     {"pow.Scalar", Kind::numbers, kNumbers, {"m_power(s0, x)"}},
     {"atan2", Kind::to_float, kFloats, {"m_atan2(x, y)"}},
     {"hypot", Kind::promote, kFloats, {"m_hypot(x, y)"}},
-    {"copysign.Tensor", Kind::to_float, kFloats, {"m_copysign(x, y)"}},
+    {"copysign.Tensor", Kind::to_float, kFloats, {"m_copysign(x, y)"}, HostNumbers::rounded, nullptr, false, "(x & 0x7fff) | (y & 0x8000)"},
     {"logaddexp", Kind::promote, kFloats, {"m_logaddexp(x, y)"}},
     {"logaddexp2", Kind::promote, kFloats, {"m_logaddexp2(x, y)"}},
     {"nextafter", Kind::promote, kFloats, {"m_nextafter(x, y)"}},

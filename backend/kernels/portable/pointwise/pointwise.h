@@ -72,6 +72,7 @@ struct Pointwise {
   // The expression's index; -1: none, the call is left to the CPU. NULL: always the first.
   int (*variant)(const CallOptions& call) = nullptr;
   bool is_special = false;  // of dialect/special_compute.bpc
+  Literal of_halves{};      // the expression of the bits of halves, as integers, where it takes no conversion
 };
 
 enum class Gives : uint8_t {

@@ -136,10 +136,10 @@ bool can_be_masked(const PointwiseCall& call) {
          (value == nullptr || (value->dim() == 0 && c10::canCast(value->scalar_type(), self.scalar_type())));
 }
 
-// Whether the result has the bits of one of two elements.
-bool can_choose_bits(const PointwiseCall& call, c10::ScalarType common) {
+// Whether the inputs, from number `first` on, and the output are elements of one dtype, so that their bits can be computed with.
+bool has_bits_of(const PointwiseCall& call, size_t first, c10::ScalarType common) {
   return std::all_of(
-             call.inputs.begin() + 1, call.inputs.end(),
+             call.inputs.begin() + first, call.inputs.end(),
              [&](const at::Tensor* input) { return input->scalar_type() == common && input->device().type() == c10::kPrivateUse1; }) &&
          (call.output == nullptr || call.output->scalar_type() == common);
 }
@@ -234,7 +234,7 @@ c10::ScalarType PointwiseForm::build(const PointwiseCall& call, at::TensorIterat
   }
   if (kind == Kind::choose && is_float8(call.inputs[1]->scalar_type())) {  // torch does not promote it
     const c10::ScalarType dtype = call.inputs[1]->scalar_type();
-    if (!can_choose_bits(call, dtype)) return c10::ScalarType::Undefined;
+    if (!has_bits_of(call, 1, dtype)) return c10::ScalarType::Undefined;
     iter.build(config.check_all_same_dtype(false).declare_static_dtype(dtype));
     return dtype;
   }
@@ -336,6 +336,11 @@ bool PointwiseForm::compute(PointwiseCall& call, at::Tensor& result) const {
   }
   Computation what{line.name, common};
   if (line.kind == Kind::choose && is_float8(common)) {
+    what.common = bits_of(common);
+    what.bits = true;
+  }
+  if (line.of_halves != nullptr && c10::isReducedFloatingType(common) && has_bits_of(call, 0, common)) {
+    text = line.of_halves;
     what.common = bits_of(common);
     what.bits = true;
   }

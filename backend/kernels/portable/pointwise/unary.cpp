@@ -12,8 +12,8 @@ int few_decimals(const CallOptions& call) { return call.number >= -10 && call.nu
 }  // namespace unary_impl
 
 static const PointwiseTable unary_operators({
-    {"abs", Kind::promote, kNumbers, {"m_abs(x)"}},
-    {"neg", Kind::promote, kNumbers, {"-x"}},
+    {"abs", Kind::promote, kNumbers, {"m_abs(x)"}, HostNumbers::rounded, nullptr, false, "x & 0x7fff"},
+    {"neg", Kind::promote, kNumbers, {"-x"}, HostNumbers::rounded, nullptr, false, "x ^ 0x8000"},
     {"sign", Kind::promote, kAll, {"(C)(x > (C)0) - (C)(x < (C)0)"}},
     {"sgn", Kind::promote, kAll, {"(C)(x > (C)0) - (C)(x < (C)0)"}},
     {"bitwise_not", Kind::promote, kIntegers | kBool, {"m_bit_not(x)"}},

@@ -166,7 +166,7 @@ bool compute_dense(at::ArrayRef<const at::Tensor*> inputs, const Computation& wh
   form.is_wide = has_wide_extent(target, count);
   const Function* const function = count == 0 ? nullptr : find_walk(what.name, form, "", device);
   if (count != 0 && function == nullptr) return false;
-  result = empty(first.sizes(), form.operands[0].dtype, device);
+  result = empty(first.sizes(), what.bits ? first.scalar_type() : form.operands[0].dtype, device);
   if (count == 0) return true;
   Arguments arguments;
   arguments.add(reinterpret_cast<uint64_t>(result.mutable_data_ptr()));

@@ -15,6 +15,7 @@ namespace {
 constexpr uint32_t kHostTile = 1024;  // elements of a group, if an item is a core
 constexpr uint32_t kLanes = 4;        // elements of an item otherwise
 constexpr int64_t kShortRow = 8;      // shorter rows cost more than strides, where an item walks whole rows
+constexpr int64_t kLongRow = 64;      // as long as a strip is wide
 
 constexpr int kRowDims[] = {1, 3, 5, 11};
 
@@ -115,14 +116,25 @@ void Walk::collapse(bool is_host) {
   if (is_host) avoid_short_rows();
 }
 
-// Makes the longest dimension the innermost where that is short. False: it is not, or no other is longer.
+// Where the innermost dimension is short, makes another one the innermost: of those that are long enough the one with the smallest strides,
+// or the longest. False: it is not short, or no other is longer.
 bool Walk::avoid_short_rows() {
+  using walk_impl::kLongRow;
   if (sizes_.size() < 2 || sizes_[0] >= walk_impl::kShortRow) return false;
-  const auto longest = std::max_element(sizes_.begin(), sizes_.end()) - sizes_.begin();
-  if (longest == 0) return false;
-  std::swap(sizes_[0], sizes_[longest]);
+  const auto reach = [&](size_t d) {
+    int64_t sum = 0;
+    for (const Operand& operand : operands_) sum += operand.strides.empty() ? 0 : std::abs(operand.strides[d]);
+    return sum;
+  };
+  size_t best = 0;
+  for (size_t d = 1; d < sizes_.size(); ++d) {
+    const bool is_better = sizes_[best] >= kLongRow && sizes_[d] >= kLongRow ? reach(d) < reach(best) : sizes_[d] > sizes_[best];
+    if (is_better) best = d;
+  }
+  if (best == 0) return false;
+  std::swap(sizes_[0], sizes_[best]);
   for (Operand& operand : operands_) {
-    if (!operand.strides.empty()) std::swap(operand.strides[0], operand.strides[longest]);
+    if (!operand.strides.empty()) std::swap(operand.strides[0], operand.strides[best]);
   }
   return true;
 }
