@@ -104,6 +104,24 @@ def test_batches(agree, dtype):
 
 
 @each_dtype
+def test_a_factor_that_a_batch_shares_and_sums_of_one_term(agree, dtype):
+    for rows in (3, 70):
+        a, b = make(4, rows, 5, dtype=dtype), make(1, 5, 9, dtype=dtype)
+        for x in (a, a.mT.contiguous().mT, a[:1].expand(4, rows, 5)):
+            agree("bmm", torch.bmm, x, b.expand(4, 5, 9), exact=torch.bmm(x.double(), b.double().expand(4, 5, 9)))
+    column, row = make(2, 6, 1, dtype=dtype), make(2, 1, 7, dtype=dtype)
+    for x in layouts(column):
+        agree("bmm", torch.bmm, x, row, exact=torch.bmm(x.double(), row.double()))
+        agree("mm", torch.mm, x[0], row[1], exact=torch.mm(x[0].double(), row[1].double()))
+
+
+def test_a_conjugate_that_a_batch_shares(agree):
+    a, b = torch.randn(4, 3, 5, dtype=torch.complex64), torch.randn(1, 5, 2, dtype=torch.complex64)
+    agree("bmm", lambda x, y: torch.bmm(x.conj(), y.conj().expand(4, 5, 2)), a, b)
+    agree("mm", lambda x, y: x.conj() @ y, a[0, :, :1], b[0, :1])
+
+
+@each_dtype
 def test_addmm(agree, dtype):
     for m, k, n in ((5, 6, 7), (40, 65, 30), (2, 600, 9), (4, 0, 5)):
         a, b = make(m, k, dtype=dtype), make(k, n, dtype=dtype)
@@ -126,7 +144,7 @@ def test_pairs_of_bfloat16_are_multiplied_where_the_prelude_can(run_in_process, 
         from torch_backplane import compiler
 
         times = 2 if compiler.target(0).group_size == 1 else 1
-        for m, k, n in [(9, 1, 9), (9, 2, 33), (17, 33, 9), (61, 517, 77), (250, 1030, 270)]:
+        for m, k, n in [(9, 3, 9), (9, 2, 33), (17, 33, 9), (61, 517, 77), (250, 1030, 270)]:
             a, b = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16()
             wide = torch.zeros(k, 2 * n + 1, dtype=torch.bfloat16)
             wide[:, 1::2] = b

@@ -116,7 +116,17 @@ Literal lowest(c10::ScalarType dtype) {
   }
 }
 
-bool run(const Pool& op, const Windows& windows, const at::Tensor& to, const at::Tensor& from, const at::Tensor& index) {
+// Windows that divide the input evenly are usual ones if all are as large. False: they are not.
+bool become_even(const Pool& op, const Extents& to, const Extents& from, Windows& windows) {
+  const Extents &in = op.backward ? to : from, &out = op.backward ? from : to;
+  for (size_t d = 0; d < kDims; ++d) {
+    if (in.sizes[d + 2] % out.sizes[d + 2] != 0) return false;
+    windows.size[d] = windows.stride[d] = in.sizes[d + 2] / out.sizes[d + 2];
+  }
+  return true;
+}
+
+bool run(const Pool& op, Windows windows, const at::Tensor& to, const at::Tensor& from, const at::Tensor& index) {
   if (to.numel() == 0) return true;
   const c10::DeviceIndex device = to.device().index();
   const c10::ScalarType dtype = to.scalar_type();
@@ -135,11 +145,12 @@ bool run(const Pool& op, const Windows& windows, const at::Tensor& to, const at:
     const int64_t far = windows.size[d] * windows.dilation[d] + windows.padding[d];
     if (std::max({t.sizes[d + 2] * windows.stride[d], f.sizes[d + 2] * windows.stride[d], far}) >= kMost) return false;
   }
+  const bool adapts = op.adaptive && !become_even(op, t, f, windows);
   const bool wide = target.is_host() || furthest >= (int64_t{1} << 30);
   const bool gives_index = op.max && !op.backward;
   Unit unit(device, "pool.bpc", "pool", op.name);
   unit.element("", dtype).define("C", compute_type(dtype)).index(wide);
-  unit.define("MAX", op.max).define("ADAPTIVE", op.adaptive).define("BACKWARD", op.backward).define("LOWEST", lowest(dtype));
+  unit.define("MAX", op.max).define("ADAPTIVE", adapts).define("BACKWARD", op.backward).define("LOWEST", lowest(dtype));
   const Function* function = unit.find(target.is_host() ? 256 : 1, 3, 38, gives_index ? 5 : 1);
   if (function == nullptr) return false;
 

@@ -109,10 +109,13 @@ at::Tensor new_outer(const Factors& call) {
   return config.add_owned_const_input(call.b.unsqueeze(0)).build().output();
 }
 
+// Products without a sum: of two vectors, or of matrices of one column and matrices of one row.
 bool outer(const Factors& call, const at::Tensor& out) {
   const c10::ScalarType dtype = out.scalar_type();
+  const bool of_vectors = call.a.dim() == 1;
   at::TensorIteratorConfig config;
-  config.add_output(out).add_owned_const_input(call.a.unsqueeze(1)).add_owned_const_input(call.b.unsqueeze(0));
+  config.add_output(out).add_owned_const_input(of_vectors ? call.a.unsqueeze(1) : call.a);
+  config.add_owned_const_input(of_vectors ? call.b.unsqueeze(0) : call.b);
   if (call.self.defined()) config.add_const_input(call.self);
   at::TensorIterator iter = config.resize_outputs(false).set_check_mem_overlap(false).build();
   Computation what{"addr", dtype};
@@ -126,7 +129,9 @@ bool outer(const Factors& call, const at::Tensor& out) {
 }
 
 bool run(Operation operation, const Factors& call, const at::Tensor& out) {
-  if (operation == Operation::addr) return out.numel() == 0 || outer(call, out);
+  const bool has_one_term =
+      (operation == Operation::mm || operation == Operation::bmm) && call.a.size(-1) == 1 && !is_complex(call.a.scalar_type());
+  if (operation == Operation::addr || has_one_term) return out.numel() == 0 || outer(call, out);
   Product product{};
   product.device = out.device().index();
   product.dtype = out.scalar_type();
@@ -153,8 +158,22 @@ bool run(Operation operation, const Factors& call, const at::Tensor& out) {
   return out.numel() == 0 || multiply(product);
 }
 
+// Whether all matrices of the batch are multiplied by the same one, so that they can be one matrix: as they lie there, or copied where a
+// product is so small that it mostly rearranges the common factor.
+bool can_be_one(Operation operation, const Factors& call, const at::Tensor& out) {
+  constexpr int64_t kFewRows = 64;
+  return operation == Operation::bmm && call.b.size(0) > 1 && call.b.stride(0) == 0 && out.is_contiguous() &&
+         (call.a.is_contiguous() || call.a.size(1) < kFewRows);
+}
+
 // For complex numbers: the product first.
 bool run_scaled(Operation operation, const Factors& call, const at::Tensor& out) {
+  if (can_be_one(operation, call, out)) {
+    Factors one;
+    one.a = call.a.reshape({-1, call.a.size(2)});
+    one.b = call.b.select(0, 0);
+    return run(Operation::mm, one, out.view({-1, out.size(2)}));
+  }
   if (operation == Operation::addr || (is_real(call.alpha) && is_real(call.beta))) return run(operation, call, out);
   Factors product = call;
   product.self = at::Tensor();
