@@ -141,10 +141,30 @@ def test_blocks_are_transposed_in_registers_as_far_as_local_memory_has_room(devi
 
     with torch._inductor.config.patch(force_disable_caches=True):
         got, codes = run_and_get_code(
-            torch.compile(lambda a, b, y: a.t() + b.t() * y), *(one.to(device) for one in (x, x + 1, y))
+            torch.compile(lambda a, b, y: y * a.t() + b.t()), *(one.to(device) for one in (x, x + 1, y))
         )
-    assert torch.allclose(got.cpu(), x.t() + (x + 1).t() * y)
+    assert torch.allclose(got.cpu(), y * x.t() + (x + 1).t())
     assert codes[0].count("BP_TRANSPOSE(") == (turned if compiler.target(0).group_size == 1 else 0)
+
+
+@pytest.mark.parametrize("to_channels_last", [False, True])
+def test_a_core_writes_along_its_lanes(device, to_channels_last):
+    """What it reads across them is transposed. Channels that a tile divides are neighbours in the text of a place."""
+    x = torch.randn(2, 64, 12, 16) if to_channels_last else torch.randn(128, 100)
+
+    def call(x):
+        if to_channels_last:
+            return (x + 1).contiguous(memory_format=torch.channels_last)
+        return x.t() + x.view(100, 128)  # with the strides of x.t()
+
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(force_disable_caches=True):
+        got, codes = run_and_get_code(torch.compile(call), x.to(device))
+    assert torch.equal(got.cpu(), call(x))
+    assert got.stride() == call(x).stride()
+    if compiler.target(0).group_size == 1:
+        assert codes[0].count("BP_TRANSPOSE(") == 1
+        assert ("(first_ % 64) + BP_AT(j);" in codes[0]) == to_channels_last
 
 
 def test_lanes_lie_along_the_axis_of_whole_operands(device):

@@ -277,7 +277,7 @@ class GroupKernel(LaidOutKernel):
     # ---- sections
 
     def codegen_iteration_ranges_entry(self, entry: IterationRangesEntry) -> None:
-        line = f"const {self.index_dtype} {entry.name} = {self.index_to_str(entry.expr)};"
+        line = f"const {self.index_dtype} {entry.name} = {self.index_of_lanes(entry)};"
         if self.rows and not entry.is_reduction:
             self.row_entries.writeline(line)
         else:

@@ -1,6 +1,6 @@
 """Distribution of a kernel's elements over groups and items: the axis of the lanes, and tiles of the other axes.
 
-Lanes lie along the axis on which most operands are contiguous:
+Lanes lie along the axis on which most operands are contiguous, on a core most of those that are written:
 
 - along the reduced axis, a group computes one result, its items share the row, and folds end in local memory;
 - along an axis that is kept, an item computes several results, each over all reduced axes, with states in arrays.
@@ -18,7 +18,8 @@ from typing import Any
 import sympy
 import torch
 from torch._inductor.codegen.common import IndentedBuffer
-from torch._inductor.codegen.simd import IterationRangesRoot
+from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot
+from torch._inductor.loop_body import MemoryUsageType
 from torch._inductor.virtualized import V
 
 from torch_backplane import compiler
@@ -78,7 +79,13 @@ class LaidOutKernel(SignedKernel):
         scores: dict[str, int] = {}
         for tree in self.range_trees:
             scores[tree.name] = sum(self._steps(tree, index) == 1 for index in indices)
-        best = max(kept, key=lambda tree: (scores[tree.name], self.hint(tree) > 1)) if kept else reduced[-1]
+        stores = self._stores() if self.group_size == 1 and not reduced else []
+        written = {tree.name: sum(self._steps(tree, index) == 1 for index in stores) for tree in kept}
+
+        def merit(tree: IterationRangesRoot) -> tuple[int, int, bool]:
+            return written[tree.name], scores[tree.name], self.hint(tree) > 1
+
+        best = max(kept, key=merit) if kept else reduced[-1]
         if reduced:
             row = max(reduced, key=lambda tree: (scores[tree.name], self.hint(tree)))
             few = all(self.hint(tree) < SHORT_ROW for tree in reduced)
@@ -90,6 +97,14 @@ class LaidOutKernel(SignedKernel):
         if self.group_size == 1 and not reduced:
             others = [tree for tree in kept if tree is not best and scores[tree.name]]
             self.across = max(others, key=lambda tree: scores[tree.name], default=None)
+
+    def _stores(self) -> list[sympy.Expr]:
+        """The places that are written. A core transposes loads across the lanes, and scatters what it writes."""
+        found = []
+        for node in self.features.scheduler_nodes():
+            places = node._body.indexing_from_args(self.split_and_set_ranges(node.get_ranges()))
+            found += [places[entry.index_name] for entry in node._body.memory_usage[MemoryUsageType.STORE]]
+        return found
 
     def hint(self, tree: IterationRangesRoot) -> int:
         """An estimate of the length of an axis."""
@@ -107,6 +122,20 @@ class LaidOutKernel(SignedKernel):
             while scans and most > 1 and 2 * SCANNED_BYTES * self.group_size * most > self.local_bytes:
                 most //= 2
         return min(most, here)
+
+    def index_of_lanes(self, entry: IterationRangesEntry) -> str:
+        """The text of a part of an axis. A core's lanes are neighbours in it, or share it, where a tile divides it."""
+        axis, first = entry.root.index_sym(), sympy.Symbol("first_", integer=True, nonnegative=True)
+        if self.group_size == 1 and not self.rows and entry.root is self.lane_tree and entry.expr != axis:
+            of_tile = self.index_to_str(entry.expr.subs({axis: first}))
+            if entry.divisor != 1 and self._is_divided(entry.divisor):
+                return of_tile
+            if entry.divisor == 1 and self._is_divided(entry.length):
+                return f"{of_tile} + BP_AT(j)"
+        return self.index_to_str(entry.expr)
+
+    def _is_divided(self, size: sympy.Expr) -> bool:
+        return isinstance(size, (int, sympy.Integer)) and size % self.per_item() == 0
 
     def lies_across(self, index: sympy.Expr) -> bool:
         """Whether a place depends only on a block's axes, and is contiguous along the one that is not the lanes'."""
