@@ -27,7 +27,9 @@ KERNELS: list[tuple[str, Callable[[torch.Tensor], Any], float]] = [
     ("variance of rows", lambda x: x.var(1), 1.3),
     ("rms norm", lambda x: functional.rms_norm(x, x.shape[1:]), 1.3),
     ("bias and gelu", lambda x: functional.gelu(x + x[0]), 1.3),
+    ("bias and relu6", lambda x: functional.relu6(x + x[0]), 1.3),
     ("transposed sum", lambda x: x[:, :1024].t() + x[:, :1024], 1.5),
+    ("to channels_last", lambda x: (x.view(32, 64, 32, 32) + 1).contiguous(memory_format=torch.channels_last), 1.5),
 ]
 
 

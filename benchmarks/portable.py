@@ -51,6 +51,9 @@ TENSORS: dict[str, tuple[int, ...]] = {  # by their name in a statement
     "small": (8, 64, 14, 14),
     "photos": (8, 3, 224, 224),
     "points": (262144, 3),
+    "tens": (26214, 10),
+    "pairs": (131072, 2),
+    "scores": (4096, 64),
 }
 POINTWISE = {"unary (exp)": "x.exp()", "gelu": "functional.gelu(x)", "mul": "x * y", "add": "torch.add(x, y)"}
 
@@ -64,6 +67,8 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ),
     ("power by a number, 1M", "x ** 2.5", torch.float32, 1.2),
     ("power by 1, 1M", "x ** 1.0", torch.float32, 1.2),
+    ("relu6, 1M", "functional.relu6(x)", torch.float32, 1.2),
+    ("remainder by a number, 1M", "x % 0.3", torch.float32, 6.0),
     ("lt, 1M", "x < y", torch.float32, 1.2),
     ("where, 1M", "torch.where(mask, x, y)", torch.float32, 1.2),
     ("cast to float32, 1M", "x.float()", torch.bfloat16, 1.2),
@@ -76,6 +81,11 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
         for name, statement in (("of all", "m.sum()"), ("of rows", "m.sum(1)"), ("of columns", "m.sum(0)"))
     ),
     ("sum of all, 1M complex", "c.sum()", torch.float32, 1.6),
+    ("sum of rows of 10, 26214", "tens.sum(1)", torch.float32, 1.3),
+    ("argmax of rows of 10, 26214", "tens.argmax(1)", torch.float32, 1.3),
+    ("sum of 2 columns, 131072", "pairs.sum(0)", torch.float32, 1.3),
+    ("softmax, 131072 x 2", "pairs.softmax(1)", torch.float32, 1.2),
+    ("the largest 2 of 64, 4096 rows", "scores.topk(2)", torch.float32, 1.3),
     ("softmax, 1024 x 1024", "m.softmax(1)", torch.float32, 1.2),
     ("softmax, 1024 x 1024", "m.softmax(1)", torch.bfloat16, 2.0),
     ("softmax, 1024 x 1024", "m.softmax(1)", torch.float16, 1.3),
@@ -114,6 +124,8 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ("mul of rows of 3, 262144", "points * points[0]", torch.float32, 1.3),
     ("add of a transposed one, 1024 x 1024", "m + m.t()", torch.float32, 1.3),
     ("flip of the innermost, 1024 x 1024", "m.flip(1)", torch.float32, 1.3),
+    ("roll of rows by one, 1024 x 1024", "m.roll(1, 1)", torch.float32, 1.3),
+    ("padding by reflection, 8 x 64 x 32 x 32", "functional.pad(images, (1, 1, 1, 1), 'reflect')", torch.float32, 1.8),
     ("cat, 64 x 32 x 32 twice", "torch.cat([n[:2048], n[2048:4096]], 1)", torch.float32, 1.3),
     ("index_select, 4096 rows", "table.index_select(0, rows)", torch.float32, 1.3),
     ("gather, 1M", "m.gather(1, places)", torch.float32, 1.3),

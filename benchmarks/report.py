@@ -30,7 +30,7 @@ def machine() -> dict[str, str]:
     }
 
 
-def _time(seconds: float | None) -> str:
+def time_text(seconds: float | None) -> str:
     if seconds is None:
         return ""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
@@ -50,8 +50,8 @@ def _cells(line: Line) -> list[str]:
     budget = "" if line.budget is None else f"{'>=' if line.at_least else '<='} {line.budget:g}"
     verdict = {True: "[green]within[/green]", False: "[red]over[/red]", None: ""}[line.within]
     values = (
-        _time(result.device),
-        _time(result.cpu),
+        time_text(result.device),
+        time_text(result.cpu),
         _value(result.best, result.unit),
         _value(result.median, result.unit),
     )

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.__main__ import device_rows
 from benchmarks.allocator import TRACES, read_trace, write_trace
 from benchmarks.row import AS_IS, INLINE, Line, Result, Row
+from benchmarks.sweep import FAMILIES, draw
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,6 +61,28 @@ def test_command_measures_and_writes_json(tmp_path):
     assert (line["row"], line["configuration"], line["error"]) == ("view", AS_IS.name, None)
     assert line["result"]["best"] > 0
     assert "view" in run.stdout
+
+
+def test_a_call_of_the_sweep_is_drawn_from_its_number():
+    calls = {}
+    for seed in range(200):
+        family, statement, call = draw(seed)
+        again = draw(seed)
+        assert (family, statement, call.describe()) == (*again[:2], again[2].describe())
+        calls.setdefault(family, (statement, call))
+    assert calls.keys() == FAMILIES.keys()
+    for statement, call in calls.values():
+        eval(statement, call.names("cpu"))
+
+
+def test_the_sweep_measures_and_prints():
+    command = [sys.executable, "-m", "benchmarks.sweep", "--module", "benchmarks", "--device", "cpu"]
+    run = subprocess.run(
+        [*command, "--count", "2", "--least", "0"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert draw(1)[1] in " ".join(run.stdout.split())
+    assert "2 calls, of which 2 take 0 x or more" in run.stdout
 
 
 def test_a_missing_module_is_explained():
