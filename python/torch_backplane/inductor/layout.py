@@ -19,7 +19,6 @@ import sympy
 import torch
 from torch._inductor.codegen.common import IndentedBuffer
 from torch._inductor.codegen.simd import IterationRangesEntry, IterationRangesRoot
-from torch._inductor.loop_body import MemoryUsageType
 from torch._inductor.virtualized import V
 
 from torch_backplane import compiler
@@ -103,7 +102,8 @@ class LaidOutKernel(SignedKernel):
         found = []
         for node in self.features.scheduler_nodes():
             places = node._body.indexing_from_args(self.split_and_set_ranges(node.get_ranges()))
-            found += [places[entry.index_name] for entry in node._body.memory_usage[MemoryUsageType.STORE]]
+            for usage, entries in node._body.memory_usage.items():
+                found += [places[entry.index_name] for entry in entries if usage.name == "STORE"]
         return found
 
     def hint(self, tree: IterationRangesRoot) -> int:
