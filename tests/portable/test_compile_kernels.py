@@ -164,6 +164,8 @@ def test_a_core_writes_along_its_lanes(device, to_channels_last):
     assert got.stride() == call(x).stride()
     if compiler.target(0).group_size == 1:
         assert codes[0].count("BP_TRANSPOSE(") == 1
+        (axis,) = set(re.findall(r"bp_store_f32\(out_ptr0, ([xy])\d \+ ", codes[0]))  # where the step is 1
+        assert f"{axis}index = (i64)(first_ + BP_AT(j));" in codes[0]
         assert ("(first_ % 64) + BP_AT(j);" in codes[0]) == to_channels_last
 
 

@@ -1,13 +1,13 @@
-"""Every operator of the pointwise tables against the CPU: dtypes, layouts, sizes, forms, promotion, numbers."""
+"""Every operator of the pointwise tables against the CPU: dtypes, layouts, forms, promotion, numbers."""
 
 import itertools
-import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from portable.compare import ALL, FLOATS, INTEGERS, NUMBERS, cases, each, same, same_error, same_with_gradients
+from portable.pointwise import compare, tensor
 
 aten = torch.ops.aten
 BOOL = [torch.bool]
@@ -138,35 +138,6 @@ CASES = {
     for name, (function, _) in table.items()
 }
 DTYPES = {name: every for name, (_, every) in (UNARY | BINARY | TERNARY).items()}
-# What a step of the CPU's own rounds in the half types in between.
-ROUNDED_TWICE = "rsub.Tensor logit addcdiv addcmul lerp.Tensor lerp.Scalar hypot xlogy.Tensor logaddexp".split()
-SPECIAL = [float("inf"), -float("inf"), float("nan"), 0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 88.0, -104.0, 1e-30, 3.0, -3.0]
-
-
-def tensor(shape, dtype, seed):
-    """Random values, for floats with special ones among them."""
-    generator = torch.Generator().manual_seed(seed)
-    count = torch.Size(shape).numel()
-    if dtype == torch.bool:
-        return torch.randint(0, 2, (count,), generator=generator).to(dtype).reshape(shape)
-    if not dtype.is_floating_point:
-        low = 0 if dtype == torch.uint8 else -9
-        return torch.randint(low, 10, (count,), generator=generator).to(dtype).reshape(shape)
-    values = torch.randn(count, generator=generator, dtype=torch.float64) * 3
-    for i in range(min(len(SPECIAL), count // 2)):
-        values[(i * 7 + seed * 3) % count] = SPECIAL[i]
-    return values.to(dtype).reshape(shape)
-
-
-def compare(got, expected, kernel=""):
-    """As torch's own tests compare; a half type may be one step off where the CPU rounds in between."""
-    tolerance = {}
-    if expected.dtype in (torch.bfloat16, torch.float16):
-        step = 2**-7 if expected.dtype == torch.bfloat16 else 2**-10
-        tolerance = {"rtol": 2 * step if kernel in ROUNDED_TWICE else step, "atol": step}
-    elif expected.dtype == torch.float32:
-        tolerance = {"rtol": 4e-6, "atol": 1e-6}
-    torch.testing.assert_close(got.cpu(), expected, equal_nan=True, **tolerance)
 
 
 def is_short(name, dtype):
@@ -221,61 +192,6 @@ def test_F07_layouts(device, ran, name, layout):
     assert got.stride() == expected.stride()
 
 
-# Dense down the columns, where a core walks strips of 8 of them.
-COLUMNS = [
-    lambda x, y, images: x.t().contiguous(),
-    lambda x, y, images: x.t() + y,
-    lambda x, y, images: torch.where(y > 0, x.t(), y),
-    lambda x, y, images: x.t().contiguous().double(),
-    lambda x, y, images: images.permute(0, 2, 3, 1).contiguous(),
-    lambda x, y, images: images.permute(3, 1, 0, 2)[1:].contiguous(),
-    lambda x, y, images: y.clone().t().copy_(x),
-    lambda x, y, images: y.new_zeros(2 * y.shape[0], y.shape[1] + 3)[::2, 1:-2].copy_(x.t()),
-]
-
-
-@pytest.mark.parametrize("dtype", each([torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8]))
-def test_operands_dense_down_the_columns(device, dtype):
-    for shape in ((8, 8), (7, 9), (37, 19), (64, 8), (9, 65)):
-        sizes = shape, shape[::-1], (2, 3, *shape)
-        operands = [(torch.randn(size) * 9).to(dtype) for size in sizes]
-        on_device = [t.to(device) for t in operands]
-        for function in COLUMNS:
-            compare(function(*on_device), function(*operands))
-
-
-SHORT = [  # a shape, what is walked of it, and the shape of an operand that is broadcast
-    ("taps of a filter", (40, 30, 3, 3), lambda x: x[:, :, ::2, ::2], (2, 1)),
-    ("channels that become last", (2, 3, 33, 40), lambda x: x.permute(0, 2, 3, 1), (3,)),
-    ("pairs", (5, 700, 2), lambda x: x[:, 1:, :1], (5, 1, 1)),
-    ("rows of five in three dimensions", (9, 4, 7, 7), lambda x: x[1:, :, ::2, :5], (4, 1, 5)),
-    ("more rows than a tile has elements", (2, 1100, 3), lambda x: x.transpose(0, 1)[:, :, :2], (2, 1)),
-    ("rows of nine", (13, 11, 10), lambda x: x.transpose(0, 1)[:, :, :9], (9,)),
-]
-
-
-@pytest.mark.parametrize("dtype", each([torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8]))
-@pytest.mark.parametrize(("shape", "view", "other"), [case[1:] for case in SHORT], ids=[case[0] for case in SHORT])
-def test_rows_that_are_short(device, ran, dtype, shape, view, other):
-    """An item that is a core walks them in strips along another dimension, or several at once."""
-    x = (torch.arange(math.prod(shape)) % 89).view(shape).to(dtype)
-    y = (torch.arange(math.prod(other)) % 5 + 1).view(other).to(dtype)
-    mine = x.to(device)
-    assert torch.equal(view(mine).contiguous().cpu(), view(x).contiguous())
-    with ran("add.Tensor"):
-        sums = view(mine) + y.to(device)
-    assert torch.equal(sums.cpu(), view(x) + y)
-    view(mine).mul_(y.to(device))
-    view(x).mul_(y)
-    assert torch.equal(mine.cpu(), x)
-
-
-def test_sizes_around_a_tile(device):
-    for count in (0, 1, 2, 1023, 1024, 1025, 4095, 4097, 100_003):
-        x = torch.arange(count, dtype=torch.float32)
-        assert torch.equal((x.to(device) * 3 + x.to(device)).cpu(), x * 3 + x)
-
-
 # What is contiguous in more than one order; operands whose orders differ.
 def test_strides_of_a_result_are_the_cpus(device):
     for shape in ((2, 1, 3, 3), (2, 4, 1, 1), (1, 4, 3, 3), (2, 3, 4, 5)):
@@ -293,64 +209,6 @@ def test_an_operand_without_memory_is_an_error(device):
     for call in (lambda: x + y, lambda: y.exp(), lambda: second + 1):
         with pytest.raises(RuntimeError, match="not allocated yet"):
             call()
-
-
-# A core converts halves row by row; its rows end at 512 elements.
-@pytest.mark.parametrize("columns", each([7, 513, 1, 511, 1029, 2048], 7, 513))
-def test_rows_of_halves(device, columns):
-    x, y = tensor((3, columns), torch.float16, 0), tensor((3, columns), torch.float16, 1)
-    wide = torch.randn(3, 2 * columns).half()
-    pairs = [
-        (x, y),
-        (x, y[:1]),
-        (x, y[:, :1]),
-        (x, wide[:, ::2]),
-        (wide[:, 1 : columns + 1], x),
-        (x.t(), y.t().contiguous()),
-        (x, y.float()),
-        (x, y[0, 0]),
-    ]
-    for a, b in pairs:
-        left, right = (wide.to(device)[:, 1 : columns + 1] if t.storage_offset() else t.to(device) for t in (a, b))
-        compare(left * right, a * b)
-        compare(left < right, a < b)
-        compare(torch.add(left, right, out=torch.empty(0, device=device)), torch.add(a, b, out=torch.empty(0)))
-    strided = torch.zeros(3, columns, 2, dtype=torch.float16, device=device)[..., 0]
-    torch.add(x.to(device), y.to(device), out=strided)
-    compare(strided, x + y)
-    own = x.to(device)
-    own.mul_(own).add_(y.to(device), alpha=2)
-    compare(own, (x * x).add_(y, alpha=2))
-
-
-def test_every_half_is_converted(device):
-    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
-    halves = bits.view(torch.float16)
-    x = halves.to(device)
-    expected = halves.float()
-    assert torch.equal(
-        x.float().cpu().view(torch.int32)[~expected.isnan()], expected.view(torch.int32)[~expected.isnan()]
-    )
-    assert torch.equal(x.float().isnan().cpu(), expected.isnan())
-    again = x.float().half().cpu()
-    assert torch.equal(again.view(torch.int16)[~expected.isnan()], bits[~expected.isnan()])
-    between = torch.cat([expected * (1 + k / 2**12) for k in (-3, -2, -1, 1, 2, 3)] + [torch.randn(1000) * 1e-6])
-    for f in (lambda t: t, lambda t: t[::3], lambda t: t.reshape(2, -1).t()):
-        compare(f(between.to(device)).half(), f(between).half())
-        compare(f(x).float(), f(halves).float())
-
-
-def test_shapes_that_broadcast(device):
-    shapes = [(4, 1, 3), (1, 5, 1), (5, 3), (3,), (), (4, 5, 3)]
-    for a, b in itertools.product(shapes, shapes):
-        x, y = tensor(a, torch.float32, 0), tensor(b, torch.float32, 1)
-        compare(x.to(device) * y.to(device), x * y)
-
-
-def test_more_dimensions_than_a_kernel_walks_are_computed_all_the_same(device):
-    x = torch.randn([2] * 14)
-    y = x.permute(*range(0, 14, 2), *range(1, 14, 2))
-    assert torch.equal((x.to(device).permute(*range(0, 14, 2), *range(1, 14, 2)) + x.to(device)).cpu(), y + x)
 
 
 def forms(device, name, inputs):
@@ -419,27 +277,6 @@ def test_bounds_that_are_not_numbers(device, dtype):
         compare(call(x.to(device), bounds.to(device)), call(x, bounds))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_operators_of_the_bits_of_halves(device, ran, dtype):
-    x, y = tensor((4, 6), dtype, 0), tensor((4, 6), dtype, 1)
-    out = torch.empty(0, dtype=dtype, device=device)
-    for name, call in {
-        "abs": lambda t, u: t.abs(),
-        "neg": lambda t, u: -t.t(),
-        "copysign.Tensor": lambda t, u: torch.copysign(t, u[:1]),
-    }.items():
-        with ran(name):
-            got = call(x.to(device), y.to(device))
-        expected = call(x, y)
-        assert got.dtype == dtype
-        compare(got, expected)
-        assert torch.equal(got.cpu().signbit() | expected.isnan(), expected.signbit() | expected.isnan())
-    torch.neg(x.to(device), out=out)
-    compare(out, -x)
-    compare(torch.copysign(x.to(device), y.to(device).float()), torch.copysign(x, y.float()))
-    compare(x.to(device).neg_(), -x)
-
-
 @pytest.mark.parametrize("dtype", each(ALL, *USUAL, torch.uint8))
 def test_F07_numbers(device, dtype):
     x = tensor((3, 5), dtype, 0)
@@ -503,20 +340,6 @@ def test_gradients_are_the_cpus(device):
         return F.gelu(x * 2) + torch.sigmoid(x) * F.silu(x) - torch.tanh(x).clamp(-0.5, 0.9)
 
     same_with_gradients(device, function, torch.randn(6, 9))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_wide_number_beside_halves_keeps_its_value_as_the_second(device, ran, dtype):
-    """As the CPU; as the first it is a half. 1e6 is beyond float16, 1e-9 rounds to 0 there."""
-    x = torch.tensor([1e-3, 2.0, 60000.0], dtype=dtype)
-    for number in (torch.tensor(1e6), torch.tensor(1e-9, dtype=torch.float64), torch.tensor(3.1)):
-        for op in (torch.mul, torch.div):
-            for first, second in ((x, number), (number, x)):
-                with ran(f"{op.__name__}.Tensor"):
-                    on_device = op(first.to(device), second.to(device))
-                on_host = op(*(operand.to(device) if operand is x else operand for operand in (first, second)))
-                compare(on_device, op(first, second))
-                compare(on_host, op(first, second))
 
 
 @pytest.mark.parametrize(("dtype", "exponent"), [(torch.int64, -1), (torch.int8, 300), (torch.uint8, 256)])

@@ -77,7 +77,7 @@ def test_every_operator_and_dtype(agree, name, dtype):
         agree(kernel, function, x, **dims)
 
 
-@pytest.mark.parametrize("name", ["sum", "prod", "amax", "argmax", "min", "any", "var", "logsumexp", "norm 2"])
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "amax", "argmax", "min", "any", "var", "logsumexp", "norm 2"])
 def test_short_rows_and_few_columns(agree, name):
     """Rows are walked side by side, and several rows are taken for one."""
     function, kernel, dtypes = CASES[name]

@@ -1,6 +1,4 @@
 // kernels/portable/sort/first.cpp: the first few elements of many rows, side by side on a core (first.bpc).
-#include <algorithm>
-
 #include "kernels/portable/sort/sort.h"
 #include "kernels/portable/unit/unit.h"
 #include "modules/launch.h"

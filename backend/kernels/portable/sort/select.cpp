@@ -98,6 +98,25 @@ bool select_rows(const Rows& rows, Wanted wanted, bool is_descending, int64_t ra
 
 bool has_order(const at::Tensor& self) { return is_usable(self) && self.scalar_type() != c10::kBool; }
 
+// The largest or smallest element along a dimension, by a reduction. False: it is not one; the smallest number is not NaN where others are.
+bool fold_extreme(const at::Tensor& self, int64_t dim, bool is_largest, const at::Tensor& values, const at::Tensor& places) {
+  if (!is_largest && c10::isFloatingType(self.scalar_type())) return false;
+  const FoldCall call{self, DimMask(uint64_t{1} << dim), self.scalar_type()};
+  return fold({is_largest ? Literal("max") : Literal("min"), 2, true}, call, {values, places});
+}
+
+// The first values.size(1) elements of each row, by the way that is the least work.
+bool write_first(const Rows& rows, bool is_largest, bool is_sorted, const at::Tensor& values, const at::Tensor& places) {
+  const c10::DeviceIndex device = rows.x.device().index();
+  const Target& target = target_of(device);
+  const int64_t k = values.size(1);
+  if (can_take_first(target, rows, k)) return take_first(rows, is_largest, values, places);
+  if (is_short_row(target, rows.x.scalar_type(), rows.size) || 2 * k >= rows.size) return sort_rows(rows.x, is_largest, {}, values, places);
+  if (!is_sorted || k == 1) return select_rows(rows, Wanted::first, is_largest, k - 1, values, places);
+  const at::Tensor found = empty(values.sizes(), values.scalar_type(), device), stood = empty(values.sizes(), c10::kLong, device);
+  return select_rows(rows, Wanted::first, is_largest, k - 1, found, stood) && sort_rows(found, is_largest, stood, values, places);
+}
+
 // self, k, dim, largest, sorted
 bool topk(Call& call) {
   const at::Tensor& self = call.tensor(0);
@@ -113,31 +132,15 @@ bool topk(Call& call) {
   if (!outputs) return false;
   const Output &values = outputs->values, &places = outputs->places;
   const c10::DeviceIndex device = self.device().index();
-  if (values.dense().numel() != 0) {
-    // One element is a reduction's. The smallest one is NaN only if all are, which is not what a minimum gives.
-    const FoldCall extreme{self, DimMask(uint64_t{1} << *dim), self.scalar_type()};
-    const bool is_fold = k == 1 && size > 1 && (is_largest || !c10::isFloatingType(self.scalar_type()));
-    if (is_fold && fold({is_largest ? Literal("max") : Literal("min"), 2, true}, extreme, {values.dense(), places.dense()})) {
-      outputs->give(call);
-      return true;
-    }
+  const bool is_folded =
+      k == 1 && size > 1 && values.dense().numel() != 0 && fold_extreme(self, *dim, is_largest, values.dense(), places.dense());
+  if (!is_folded && values.dense().numel() != 0) {
     const Rows rows = rows_of(self, *dim);
     const std::array<int64_t, 2> shape{rows.count, k};
     const bool is_last = self.dim() == 0 || *dim == self.dim() - 1;
     const at::Tensor to = is_last ? values.dense().view(shape) : empty(shape, self.scalar_type(), device);
     const at::Tensor to_places = is_last ? places.dense().view(shape) : empty(shape, c10::kLong, device);
-    // Sorts everything where that is not more work.
-    if (can_take_first(target_of(device), rows, k)) {
-      if (!take_first(rows, is_largest, to, to_places)) return false;
-    } else if (is_short_row(target_of(device), self.scalar_type(), size) || 2 * k >= size) {
-      if (!sort_rows(rows.x, is_largest, {}, to, to_places)) return false;
-    } else if (!is_sorted || k == 1) {
-      if (!select_rows(rows, Wanted::first, is_largest, k - 1, to, to_places)) return false;
-    } else {
-      const at::Tensor found = empty(shape, self.scalar_type(), device), stood = empty(shape, c10::kLong, device);
-      if (!select_rows(rows, Wanted::first, is_largest, k - 1, found, stood)) return false;
-      if (!sort_rows(found, is_largest, stood, to, to_places)) return false;
-    }
+    if (!write_first(rows, is_largest, is_sorted, to, to_places)) return false;
     if (!is_last) {
       const at::Tensor moved = values.dense().movedim(*dim, -1), moved_places = places.dense().movedim(*dim, -1);
       moved.copy_(to.view(moved.sizes()));
