@@ -1,5 +1,7 @@
 """Halves: rows of them that a core converts, every one of them, their bits, and wider numbers beside them."""
 
+import platform
+
 import pytest
 import torch
 
@@ -33,6 +35,25 @@ def test_rows_of_halves(device, columns):
     own = x.to(device)
     own.mul_(own).add_(y.to(device), alpha=2)
     compare(own, (x * x).add_(y, alpha=2))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
+@pytest.mark.parametrize("level", each(["x86-64-v3", "x86-64-v2", "x86-64"]))
+def test_rows_of_halves_on_older_processors(run_in_process, device, level):
+    """An older level has no masked vectors, and the oldest ones none for halves. Nothing beside a row is written."""
+    code = f"""
+        import torch
+
+        for columns in range(1, 36):
+            x, y = torch.randn(20, columns).half(), torch.randn(columns).half()
+            wide = torch.full((20, columns + 3), 7, dtype=torch.half, device="{device.type}")
+            torch.mul(x.to(wide.device), y.to(wide.device), out=wide[:, 1 : columns + 1])
+            expected = torch.full((20, columns + 3), 7, dtype=torch.half)
+            expected[:, 1 : columns + 1] = x * y
+            assert torch.equal(wide.cpu(), expected), columns
+        print("done")
+    """
+    assert run_in_process(code, options=f"target={level}").stdout.strip() == "done"
 
 
 def test_every_half_is_converted(device):

@@ -35,7 +35,7 @@ def parameters(shape, dtype, given=(True, True)):
 
 @each_dtype
 @pytest.mark.parametrize(
-    ("shape", "dims"), [((6, 40), 1), ((3, 4, 5, 6), 2), ((2, 1000), 1), ((700, 9), 1), ((1, 5), 1)]
+    ("shape", "dims"), [((6, 40), 1), ((3, 4, 5, 6), 2), ((2, 1000), 1), ((700, 9), 1), ((1040, 8), 1), ((1, 5), 1)]
 )
 def test_layer_norm(device, ran, dtype, shape, dims):
     x = torch.randn(shape).to(dtype) * 2 + 1
@@ -65,7 +65,7 @@ def test_layer_norm_statistics_and_layouts(device):
 
 @each_dtype
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("shape", [(8, 5), (4, 6, 7), (3, 4, 5, 6), (2, 3, 2, 3, 4)])
+@pytest.mark.parametrize("shape", [(8, 5), (1040, 8), (4, 6, 7), (3, 4, 5, 6), (2, 3, 2, 3, 4)])
 def test_batch_norm(device, ran, dtype, training, shape):
     x = torch.randn(shape).to(dtype) * 2 + 1
     channels = shape[1]

@@ -1,4 +1,4 @@
-"""Walks over operands of pointwise operators: strips, short rows, sizes around a tile, broadcasting, many dimensions."""
+"""Walks over the operands of pointwise operators: strips, short rows, tiles, broadcasting, many dimensions."""
 
 import itertools
 import math
