@@ -17,11 +17,10 @@ namespace {
 
 // Results are the same in every loop, and on every level that has an fma: nothing is contracted to one that does not stand there, and sums
 // are not reordered. No -w: what the compiler warns of by itself belongs into the log.
-// A loop of a few instructions takes twice as long where it lies across two lines of the cache. A loop that copies is not replaced by a
-// call of memcpy, which takes 20 times as long on some processors where the destination lies a few bytes after the source, modulo a page.
+// A loop of a few instructions takes twice as long where it lies across two lines of the cache.
 constexpr const char* kFlags =
     "-std=gnu11 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv -fno-strict-aliasing "
-    "-falign-loops=32 -fno-tree-loop-distribute-patterns -Werror=implicit-function-declaration -Wl,-z,defs";
+    "-falign-loops=32 -Werror=implicit-function-declaration -Wl,-z,defs";
 // What docs/dialect.md allows. Not -ffast-math itself: it makes infinities wrong, which reductions start from, breaks the core's functions
 // by another order of their sums, and links code that changes the process's arithmetic.
 constexpr const char* kFastMath = "-freciprocal-math -fno-signed-zeros -ffp-contract=fast";
