@@ -41,7 +41,13 @@ GENERATED = [
 SYSTEM = [
     f"tests/{name}.py"
     for name in (
-        *("driver/test_opencl", "driver/test_vulkan", "host/test_preludes", "host/test_spirv"),
+        *(
+            "driver/test_opencl",
+            "driver/test_sim_compiler",
+            "driver/test_vulkan",
+            "host/test_preludes",
+            "host/test_spirv",
+        ),
         *("portable/test_compilers", "portable/test_sdk_drivers"),
     )
 ]
