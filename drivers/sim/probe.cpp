@@ -12,9 +12,9 @@ namespace {
 // With the first, a loop that copies is not replaced by a call of memcpy, which takes 20 times as long on some processors where the
 // destination lies a few bytes after the source, modulo a page. The second leaves short loops in loops until those around are vectorised.
 // Both are GCC's. These and the third cost no speed, and are not reported.
-constexpr const char* kOptimizations[] = {"-O3 -fno-tree-loop-distribute-patterns",
-                                          "-O3 -fno-tree-loop-distribute-patterns -fdisable-tree-cunrolli", "-O3",
-                                          "-O3 -fno-tree-vectorize", "-O1"};
+constexpr const char* kOptimizations[] = {"-O3 -fno-tree-loop-distribute-patterns --param max-unswitch-insns=200",
+                                          "-O3 -fno-tree-loop-distribute-patterns --param max-unswitch-insns=200 -fdisable-tree-cunrolli",
+                                          "-O3", "-O3 -fno-tree-vectorize", "-O1"};
 constexpr size_t kFast = 3;  // so many are not reported
 
 // Seen with GCC 12.2. Its loop vectoriser takes the mask of a comparison, -1, for its value, 1, as the place of a gather. And its ivopts
