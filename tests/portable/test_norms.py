@@ -35,7 +35,8 @@ def parameters(shape, dtype, given=(True, True)):
 
 @each_dtype
 @pytest.mark.parametrize(
-    ("shape", "dims"), [((6, 40), 1), ((3, 4, 5, 6), 2), ((2, 1000), 1), ((700, 9), 1), ((1040, 8), 1), ((1, 5), 1)]
+    ("shape", "dims"),
+    [((6, 40), 1), ((3, 4, 5, 6), 2), ((2, 1000), 1), ((700, 9), 1), ((1040, 8), 1), ((1, 5), 1), ((2, 4097), 1)],
 )
 def test_layer_norm(device, ran, dtype, shape, dims):
     x = torch.randn(shape).to(dtype) * 2 + 1
@@ -59,8 +60,10 @@ def test_layer_norm_statistics_and_layouts(device):
         got = aten.native_layer_norm(view(x.to(device)), size, None, None, 1e-5)
         compare(got, aten.native_layer_norm(view(x), size, None, None, 1e-5))
     assert aten.native_layer_norm(x.bfloat16().to(device), [5], None, None, 1e-5)[1].dtype == torch.float32
-    mixed = torch.ones(5, device=device)
-    assert F.layer_norm(x.bfloat16().to(device), (5,), mixed, mixed).dtype == torch.bfloat16
+    w, b = torch.randn(2, 5)
+    for dtype in (torch.bfloat16, torch.float16):  # parameters wider than the rows
+        got = F.layer_norm(x.to(dtype).to(device), (5,), w.to(device), b.to(device))
+        torch.testing.assert_close(got.cpu(), F.layer_norm(x.to(dtype), (5,), w, b))
 
 
 @each_dtype

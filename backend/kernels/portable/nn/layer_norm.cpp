@@ -14,6 +14,8 @@ namespace backplane::portable {
 namespace layer_norm_impl {
 namespace {
 
+constexpr int64_t kWidened = 4096;  // elements of rows of halves that are kept as float32 in local memory
+
 // The operands; undefined where there are none.
 struct LayerNorm {
   bool is_backward;
@@ -62,6 +64,10 @@ bool launch(const LayerNorm& call) {
   element(call.grad, "grad", "G(i)", "grad, i", "0");
   element(call.weight, "w", "W(i)", "w, i", "(C)1");
   element(call.bias, "b", "B(i)", "b, i", "(C)0");
+  const auto is_half = [&](const at::Tensor& tensor) { return tensor.defined() && tensor.scalar_type() == c10::kHalf; };
+  const bool is_widened = target.is_host() && is_half(call.input) && call.size <= kWidened;
+  unit.define("HALVES", is_widened ? kWidened : 0).define("HALF_W", is_widened && is_half(call.weight));
+  unit.define("HALF_B", is_widened && is_half(call.bias));
   unit.store("STORE(i, v)", dtype, "out, i, v").define("ROW_ITEMS", row_items).index(is_wide);
   unit.define("MEMBERS", compute == c10::kDouble ? Literal("f64 eps; f64 share;") : Literal("f32 eps; u32 eps_; f32 share; u32 share_;"));
   const Function* function = unit.find(per_item, 4);
