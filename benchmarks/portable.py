@@ -44,6 +44,7 @@ TENSORS: dict[str, tuple[int, ...]] = {  # by their name in a statement
     "deep": (64, 1, 3, 3),
     "grown": (64, 32, 4, 4),
     "table": (1000, 64),
+    "eights": (4096, 8),
     "q": (4, 8, 512, 64),
     "u": (2, 8, 1024, 40),
     "asked": (1, 8, 1, 64),
@@ -91,6 +92,8 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ("softmax, 1024 x 1024", "m.softmax(1)", torch.float16, 1.3),
     ("softmax, 32768 x 32", "n.softmax(1)", torch.float32, 1.3),
     ("layer norm, 1024 x 1024", "functional.layer_norm(m, (1024,))", torch.float32, 1.3),
+    ("layer norm, 1024 x 1024", "functional.layer_norm(m, (1024,), m[0], m[1])", torch.float16, 1.3),
+    ("cumsum of rows, 1024 x 1024", "m.cumsum(1)", torch.float16, 1.3),
     ("matmul, 64", "tiny @ tiny", torch.float32, 1.3),
     ("matmul, 512", "k @ k", torch.float32, 1.3),
     ("matmul, 512", "k @ k", torch.bfloat16, 1.3),
@@ -128,6 +131,8 @@ STATEMENTS: list[tuple[str, str, torch.dtype, float | None]] = [
     ("padding by reflection, 8 x 64 x 32 x 32", "functional.pad(images, (1, 1, 1, 1), 'reflect')", torch.float32, 1.8),
     ("cat, 64 x 32 x 32 twice", "torch.cat([n[:2048], n[2048:4096]], 1)", torch.float32, 1.3),
     ("index_select, 4096 rows", "table.index_select(0, rows)", torch.float32, 1.3),
+    ("embedding, backward, 4096 of 1000 rows", "embedding_backward(scores, rows, 1000, -1, False)", torch.float16, 1.3),
+    ("index_add of rows of 8, 4096", "eights[:1000].index_add(0, rows, eights)", torch.float16, 1.3),
     ("gather, 1M", "m.gather(1, places)", torch.float32, 1.3),
     ("max pool", "functional.max_pool2d(images, 2)", torch.float32, 1.3),
     ("max pool, backward", "torch.autograd.grad(largest, leaf, largest, retain_graph=True)", torch.float32, 2.0),
@@ -172,6 +177,7 @@ def _names(dtype: torch.dtype, where: str) -> dict[str, Any]:
     }
     names["decode"] = _attention(generator, where, dtype, 8, 1)
     names["prompt"] = _attention(generator, where, dtype, 1, 512)
+    names["embedding_backward"] = torch.ops.aten.embedding_dense_backward
     names["attend"], names["w"] = functional.scaled_dot_product_attention, names["u"].detach().requires_grad_()
     names["rows"] = torch.randint(0, 1000, (4096,), generator=generator).to(where)
     names["places"] = torch.randint(0, 1024, (1024, 1024), generator=generator).to(where)

@@ -217,7 +217,14 @@ BP_FN bp_floats_ bp_first_floats_(const f32* from, i32 count) {
   for (i32 k = 0; k < count; ++k) floats[k] = from[k];
   return floats;
 }
+#define BP_IS_ONE_(count) (__builtin_constant_p(count) && (count) == 1)
+typedef short bp_eight_halves_ __attribute__((vector_size(16)));
+typedef f32 bp_four_floats_ __attribute__((vector_size(16)));
 BP_FN void bp_f16_row_to_f32(f32* to, const u16* from, i32 count) {
+  if (BP_IS_ONE_(count)) {
+    *to = __builtin_ia32_vcvtph2ps((bp_eight_halves_){(short)*from})[0];
+    return;
+  }
   bp_halves_ halves;
   bp_floats_ floats;
   i32 i = 0;
@@ -231,6 +238,10 @@ BP_FN void bp_f16_row_to_f32(f32* to, const u16* from, i32 count) {
   BP_STORE_FLOATS_(to + i, floats, count - i);
 }
 BP_FN void bp_f32_row_to_f16(u16* to, const f32* from, i32 count) {
+  if (BP_IS_ONE_(count)) {
+    *to = (u16)__builtin_ia32_vcvtps2ph((bp_four_floats_){*from}, 0)[0];
+    return;
+  }
   bp_halves_ halves;
   bp_floats_ floats;
   i32 i = 0;

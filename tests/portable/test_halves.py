@@ -56,6 +56,15 @@ def test_rows_of_halves_on_older_processors(run_in_process, device, level):
     assert run_in_process(code, options=f"target={level}").stdout.strip() == "done"
 
 
+def test_every_half_is_converted_alone(device):
+    """Where an index chooses each element, a core converts single halves: all of them, and sums between two halves."""
+    halves = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    added = torch.randn(2**16).half()
+    order = torch.randperm(2**16)
+    got = halves.to(device).index_add(0, order.to(device), added.to(device))
+    torch.testing.assert_close(got.cpu(), halves.index_add(0, order, added), rtol=0, atol=0, equal_nan=True)
+
+
 def test_every_half_is_converted(device):
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
     halves = bits.view(torch.float16)
@@ -69,7 +78,8 @@ def test_every_half_is_converted(device):
     assert torch.equal(again.view(torch.int16)[~expected.isnan()], bits[~expected.isnan()])
     between = torch.cat([expected * (1 + k / 2**12) for k in (-3, -2, -1, 1, 2, 3)] + [torch.randn(1000) * 1e-6])
     for f in (lambda t: t, lambda t: t[::3], lambda t: t.reshape(2, -1).t()):
-        compare(f(between.to(device)).half(), f(between).half())
+        got = f(between.to(device)).half().cpu()
+        torch.testing.assert_close(got, f(between).half(), rtol=0, atol=0, equal_nan=True)
         compare(f(x).float(), f(halves).float())
 
 

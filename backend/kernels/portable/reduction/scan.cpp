@@ -46,6 +46,7 @@ bool scan(const Scan& op, const at::Tensor& x, int64_t dim, const at::Tensor& va
     unit.load("LOAD(i)", element, "x, i", result).store("STORE0(i, v)", result, "r0, i, v").store("STORE1(i, v)", c10::kLong, "r1, i, v");
     const uint32_t pointers = (stage == 2 ? 2 : 1) * outputs + 1;
     unit.define("POINTERS", pointers).index(is_wide).define(is_rows ? Literal("ROWS") : Literal("COLUMNS"), 1).define("PARTS", stage);
+    unit.define("SERIAL", is_rows && target.is_host());
     return unit.find(per_item, pointers, 5, (uint64_t{1} << outputs) - 1);
   };
   const Function* first = is_split ? find(1) : nullptr;

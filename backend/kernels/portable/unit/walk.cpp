@@ -158,6 +158,17 @@ bool Walk::run(const Part& body) {
   return choose_form(target) && launch(target, body);
 }
 
+// Whether an element of float16 is accessed at an index of its own, not a long row at one index.
+bool Walk::reads_scattered_halves() const {
+  const auto end = form_.operands.begin() + form_.count;
+  const auto is_half = [](const WalkForm::Operand& operand) { return operand.dtype == c10::kHalf; };
+  const auto changes = [](const WalkForm::Operand& operand) {
+    return c10::isIntegralType(operand.dtype, false) && operand.step != Step::zero;
+  };
+  if (!std::any_of(form_.operands.begin(), end, is_half)) return false;
+  return sizes_.empty() || sizes_[0] < walk_impl::kLongRow || std::any_of(form_.operands.begin(), end, changes);
+}
+
 // Chooses the steps, the dimensions and the type of places. False: there are too many dimensions.
 bool Walk::choose_form(const Target& target) {
   const size_t dims = sizes_.size();
@@ -175,6 +186,7 @@ bool Walk::choose_form(const Target& target) {
     is_flat = is_flat && (step == Step::unit || (step == Step::zero && (k != 0 || form_.expression == nullptr)));
   }
   form_.is_wide = target.is_host() || extent >= (int64_t{1} << 30);
+  form_.is_serial = target.is_host() && form_.reports && reads_scattered_halves();
   if (is_flat) return true;
   for (const int rows : walk_impl::kRowDims) {
     if (static_cast<size_t>(rows) + 1 < dims) continue;

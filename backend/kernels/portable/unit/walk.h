@@ -41,8 +41,9 @@ struct WalkForm {
   c10::ScalarType computed = c10::ScalarType::Undefined;
   bool is_wide = false, is_ordered = false, reports = false;
   bool gives_bool = false, gives_part = false, is_exact = false, keeps_numbers = false, is_special = false;  // of an expression
-  uint8_t strip = 0;  // columns that one item walks row by row (ACROSS); 0: whole rows
-  std::array<uint8_t, 2> unused{};
+  uint8_t strip = 0;       // columns that one item walks row by row (ACROSS); 0: whole rows
+  bool is_serial = false;  // the loops are not vectorized (SERIAL)
+  std::array<uint8_t, 1> unused{};
 };
 
 // Writes the definitions that pointwise.bpc needs.
@@ -95,6 +96,7 @@ class Walk {
   bool has_dtypes(const Target& target) const;
   void collapse(bool is_host);
   bool avoid_short_rows();
+  bool reads_scattered_halves() const;
   bool choose_form(const Target& target);
   bool launch(const Target& target, const Part& body);
 

@@ -172,6 +172,7 @@ void write_walk(KernelSource& source, const WalkForm& form) {
   define(text, "AT_ROW(c)", row);
   if (form.strip != 0) define(text, "ACROSS", form.strip);
   if (form.is_ordered) define(text, "ORDERED", 1);
+  if (form.is_serial) define(text, "SERIAL", 1);
   define(text, form.rows == 0 ? "FLAT" : "DIMS", form.rows == 0 ? 1 : int{form.rows});
   append(source.name, "[", dtypes, "]");
 }
