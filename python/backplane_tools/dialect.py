@@ -21,6 +21,7 @@ RULES = {
     "local": "BP_LOCAL_ARRAY is at the top of a kernel's body",
     "pointer": "a function's pointer parameter says BP_GLOBAL or BP_LOCAL",
     "cast": "a cast to a pointer says BP_GLOBAL or BP_LOCAL: to an item's own variables there are no pointers",
+    "null": "there is no null pointer to local memory: pass a number that says whether there is something",
     "literal": "there are no compound literals: declare a variable, or use BP_VECTOR_ZERO",
     "params": "members of a kernel's struct are i32, u32, i64, u64, f32 or f64, and no pointers",
     "size": "the size of a kernel's struct is a multiple of 8: fill it up",
@@ -197,11 +198,15 @@ def _words(tokens: list[_Token], functions: list[_Function]) -> _Found:
         elif word == "(" and after[:1] == ["*"] and after[2:] == [")", "("] and after[1].isidentifier():
             yield Problem(token.line, "function-pointer", f"'{after[1]}'")
         elif word == "(" and _is_of_an_expression(tokens, i):
-            words = [one.text for one in tokens[i + 1 : _closing(tokens, i)]]
+            end = _closing(tokens, i)
+            words = [one.text for one in tokens[i + 1 : end]]
+            operand = [one.text for one in tokens[end + 1 : end + 2]]
             kept = [one for one in words if one != "const"]
             if len(kept) == 2 and kept[0].isidentifier() and kept[1] == "*":
                 yield Problem(token.line, "cast", f"'({' '.join(words)})'")
-            elif len(kept) == 1 and kept[0].isidentifier() and after[len(words) + 1 : len(words) + 2] == ["{"]:
+            elif kept[:1] == ["BP_LOCAL"] and kept[-1] == "*" and operand == ["0"]:
+                yield Problem(token.line, "null", f"'({' '.join(words)})0'")
+            elif len(kept) == 1 and kept[0].isidentifier() and operand == ["{"]:
                 yield Problem(token.line, "literal", f"'({kept[0]}){{'")
         elif word != "__VA_ARGS__" and _OF_A_COMPILER.fullmatch(word):
             yield Problem(token.line, "compiler", f"'{word}'")

@@ -84,6 +84,13 @@ CASES = {
         ["BP_FN f32 f(f32 x) { f32 y[2]; return *(const f32*)y + *(f32*)&x; }"],
         ["BP_FN f32 f(BP_LOCAL f32* x) { return *(BP_LOCAL const f32*)x * (f32)2; }"],
     ),
+    "null": (
+        [
+            "BP_FN i32 f(BP_LOCAL f32* x) { return x == (BP_LOCAL f32*)0; }",
+            "BP_FN void f(i32 x) { g((BP_LOCAL const C*)0); }",
+        ],
+        ["BP_FN i32 f(BP_GLOBAL f32* x) { return x == (BP_GLOBAL f32*)0; }"],
+    ),
     "literal": (
         ["BP_FN f32 f(f32 x) { x = (f32){0}; return x; }"],
         ["BP_FN f32 f(f32 x) { if (x) { return x; } f32 y[1] = {0}; return y[0] + BP_VECTOR_ZERO(f32); }"],

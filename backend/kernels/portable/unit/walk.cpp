@@ -159,7 +159,7 @@ bool Walk::run(const Part& body) {
 }
 
 // Whether an element of float16 is accessed at an index of its own, not a long row at one index.
-bool Walk::reads_scattered_halves() const {
+bool Walk::has_scattered_halves() const {
   const auto end = form_.operands.begin() + form_.count;
   const auto is_half = [](const WalkForm::Operand& operand) { return operand.dtype == c10::kHalf; };
   const auto changes = [](const WalkForm::Operand& operand) {
@@ -186,7 +186,7 @@ bool Walk::choose_form(const Target& target) {
     is_flat = is_flat && (step == Step::unit || (step == Step::zero && (k != 0 || form_.expression == nullptr)));
   }
   form_.is_wide = target.is_host() || extent >= (int64_t{1} << 30);
-  form_.is_serial = target.is_host() && form_.reports && reads_scattered_halves();
+  form_.is_serial = target.is_host() && form_.reports && has_scattered_halves();
   if (is_flat) return true;
   for (const int rows : walk_impl::kRowDims) {
     if (static_cast<size_t>(rows) + 1 < dims) continue;

@@ -96,7 +96,7 @@ class Walk {
   bool has_dtypes(const Target& target) const;
   void collapse(bool is_host);
   bool avoid_short_rows();
-  bool reads_scattered_halves() const;
+  bool has_scattered_halves() const;
   bool choose_form(const Target& target);
   bool launch(const Target& target, const Part& body);
 
