@@ -10,8 +10,9 @@ namespace backplane::driver::sim {
 namespace {
 
 // With the first, a loop that copies is not replaced by a call of memcpy, which takes 20 times as long on some processors where the
-// destination lies a few bytes after the source, modulo a page. The second leaves short loops in loops until those around are vectorised.
-// Both are GCC's. These and the third cost no speed, and are not reported.
+// destination lies a few bytes after the source, modulo a page; and a condition that is the same for all of a loop is moved out of longer
+// loops, which are then vectorised. The second leaves short loops in loops until those around are vectorised. Both are GCC's. These and the
+// third cost no speed, and are not reported.
 constexpr const char* kOptimizations[] = {"-O3 -fno-tree-loop-distribute-patterns --param max-unswitch-insns=200",
                                           "-O3 -fno-tree-loop-distribute-patterns --param max-unswitch-insns=200 -fdisable-tree-cunrolli",
                                           "-O3", "-O3 -fno-tree-vectorize", "-O1"};
